@@ -1,0 +1,78 @@
+//! The log: to standard error, as text or JSON, as much as `-v` says.
+
+use ccm_core::config::{LogFormat, LoggingSettings};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{
+    filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
+
+/// From this verbosity on the client library's own log is shown.
+const LIBRARIES_FROM: i32 = 8;
+
+/// Starts logging. Where a log is there already (several managers in one process) it stays.
+pub(crate) fn init(settings: LoggingSettings) {
+    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let filter = filter(settings.verbosity);
+    let outcome = match settings.format {
+        LogFormat::Text => tracing_subscriber::registry()
+            .with(filter)
+            .with(layer)
+            .try_init(),
+        LogFormat::Json => tracing_subscriber::registry()
+            .with(filter)
+            .with(layer.json().flatten_event(true))
+            .try_init(),
+    };
+    if outcome.is_err() {
+        tracing::debug!("a log is there already, it stays");
+    }
+}
+
+/// Our crates by verbosity. Other libraries stay at warnings: what they log below that may hold
+/// credentials. The client library repeats every failed request as an error although it is
+/// reported by whoever made it, so that part is silent at first.
+fn filter(verbosity: i32) -> Targets {
+    let ours = match verbosity {
+        ..=1 => LevelFilter::INFO,
+        2..=4 => LevelFilter::DEBUG,
+        5.. => LevelFilter::TRACE,
+    };
+    let (requests, client) = if verbosity >= LIBRARIES_FROM {
+        (LevelFilter::DEBUG, LevelFilter::DEBUG)
+    } else {
+        (LevelFilter::OFF, LevelFilter::WARN)
+    };
+    Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("ccm", ours)
+        .with_target("kube", client)
+        .with_target("kube_client::client::builder", requests)
+        .with_target("kube_runtime::watcher", requests)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn verbosity_decides_what_is_logged() {
+        for (verbosity, target, level, shown) in [
+            (0, "ccm_core::runtime::manager", Level::INFO, true),
+            (1, "ccm_core::runtime::manager", Level::DEBUG, false),
+            (2, "ccm_aws::instances", Level::DEBUG, true),
+            (4, "ccm_aws::instances", Level::TRACE, false),
+            (5, "ccm_core::kube", Level::TRACE, true),
+            (10, "hyper::proto", Level::DEBUG, false),
+            (10, "aws_sigv4::http_request", Level::TRACE, false),
+            (0, "aws_config::imds", Level::WARN, true),
+            (0, "kube_client::client::builder", Level::ERROR, false),
+            (8, "kube_client::client::builder", Level::DEBUG, true),
+            (0, "kube_runtime::watcher", Level::WARN, true),
+        ] {
+            let enabled = filter(verbosity).would_enable(target, &level);
+            assert_eq!(enabled, shown, "-v={verbosity} {target} {level}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The seam between the controllers and a cloud: what a provider implements.
+//!
+//! Signatures take many where a cloud can answer for many. *Absent* is proved, never inferred from
+//! a partial or failed answer: a read that failed in any part is an error for the whole read.
+//! Mirrors the provider interface of the Go framework (specification: controllers §1).
+
+mod error;
+mod instances;
+mod load_balancers;
+mod names;
+mod registry;
+
+pub use error::{Class, CloudError, CloudResult};
+pub use instances::{InstanceMetadata, Instances, Power, Presence, Read};
+pub use load_balancers::{Ensured, LoadBalancers, Note, Updated};
+pub use names::{ClusterName, LoadBalancerName, NameError, NodeName, ProviderId};
+pub use registry::{Build, BuildError, ConfigFile, Factory, Registry, RegistryError};
+
+use std::sync::Arc;
+
+/// A cloud, as the manager sees it. A capability that is `None` means that the controller that
+/// needs it is skipped; the others run.
+pub trait Cloud: Send + Sync + 'static {
+    /// The name under which `--cloud-provider` selects it.
+    fn name(&self) -> &'static str;
+
+    /// Whether the provider knows which cluster it serves. `false` ends the process unless
+    /// `--allow-untagged-cloud` is given.
+    fn has_cluster_id(&self) -> bool {
+        true
+    }
+
+    /// The machines behind the Nodes.
+    fn instances(&self) -> Option<Arc<dyn Instances>> {
+        None
+    }
+
+    /// The load balancers behind Services of type LoadBalancer.
+    fn load_balancers(&self) -> Option<Arc<dyn LoadBalancers>> {
+        None
+    }
+}

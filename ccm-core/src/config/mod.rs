@@ -1,0 +1,28 @@
+//! Flags and settings: one item per flag, typed settings out of them.
+//!
+//! Two stages: the command line is read into [`LowArgs`] (typed, as given), and these are
+//! validated into [`Settings`]. Controllers see only their own part.
+
+mod controllers;
+mod env;
+mod flag;
+mod flags;
+mod go_duration;
+mod low_args;
+mod parse;
+mod reference;
+mod settings;
+mod validate;
+
+pub use controllers::ControllerName;
+pub use env::Env;
+pub use flag::{Flag, Kind, Section, SetFn};
+pub use flags::flags;
+pub use go_duration::{DurationError, GoDuration};
+pub use low_args::{LowArgs, VersionForm};
+pub use parse::ConfigErrors;
+pub use reference::{render_help, render_reference};
+pub use settings::{
+    ApiRate, ApiSettings, CloudSettings, LogFormat, LoggingSettings, NetworkSettings,
+    NodeLifecycleSettings, NodeSettings, ServiceSettings, Settings,
+};

@@ -1,0 +1,142 @@
+//! The help text and the reference page, made from the flag table.
+
+use std::fmt::Write as _;
+
+use super::{
+    flag::{Flag, Kind, Section},
+    flags,
+};
+
+/// The column at which help texts are wrapped.
+const WIDTH: usize = 100;
+
+/// The text of `--help`: all flags by section, deprecated ones left out.
+pub fn render_help(program: &str) -> String {
+    let mut text = format!(
+        "The cloud controller manager joins a Kubernetes cluster to the cloud it runs on: Nodes,\n\
+         load balancers and what belongs to them.\n\nUsage:\n  {program} [flags]\n"
+    );
+    for section in Section::ALL {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n{} flags:\n\n", section.title());
+        for flag in visible(section) {
+            let short = flag
+                .short
+                .map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
+            let word = flag.kind.word();
+            let space = if word.is_empty() { "" } else { " " };
+            let _ = writeln!(text, "  {short}--{}{space}{word}", flag.name);
+            for line in wrap(&help_with_default(flag), WIDTH - 10) {
+                let _ = writeln!(text, "          {line}");
+            }
+        }
+    }
+    text
+}
+
+/// The reference of all flags as Markdown: one table a section.
+pub fn render_reference() -> String {
+    let mut text = String::from(
+        "# Flags\n\n<!-- Made by `cargo xtask docs` from the flag table; do not edit. -->\n\n\
+         Go's syntax: `--flag=value` or `--flag value`, booleans only `--flag=value`, `_` counts \
+         as `-`; of a flag given twice the last one wins, lists append. Flags marked *own* are \
+         not in the Go managers.\n",
+    );
+    for section in Section::ALL {
+        let _ = write!(
+            text,
+            "\n## {}\n\n| Flag | Type | Default | Meaning |\n|---|---|---|---|\n",
+            section.title()
+        );
+        for flag in flags().iter().filter(|flag| flag.section == section) {
+            let _ = writeln!(text, "{}", reference_row(flag));
+        }
+    }
+    text
+}
+
+fn reference_row(flag: &Flag) -> String {
+    let short = flag
+        .short
+        .map_or_else(String::new, |letter| format!("`-{letter}`, "));
+    let word = match flag.kind {
+        Kind::Bool => "bool",
+        other => other.word(),
+    };
+    let default = match flag.default {
+        "" => String::new(),
+        value => format!("`{value}`"),
+    };
+    let mut help = flag.help.replace('|', "\\|").replace('*', "\\*");
+    if let Some(reason) = flag.deprecated {
+        let _ = write!(help, " Deprecated: {reason}.");
+    }
+    if flag.own {
+        help.push_str(" *own*");
+    }
+    format!("| {short}`--{}` | {word} | {default} | {help} |", flag.name)
+}
+
+fn visible(section: Section) -> impl Iterator<Item = &'static Flag> {
+    flags()
+        .iter()
+        .filter(move |flag| flag.section == section && flag.deprecated.is_none())
+}
+
+fn help_with_default(flag: &Flag) -> String {
+    match (flag.kind, flag.default) {
+        (_, "" | "false" | "0") => flag.help.to_owned(),
+        (Kind::Text | Kind::List, value) => format!("{} (default {value:?})", flag.help),
+        (_, value) => format!("{} (default {value})", flag.help),
+    }
+}
+
+/// Breaks a text at spaces.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.len() + 1 + word.len() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_shows_every_flag_but_the_deprecated_ones() {
+        let help = render_help("cloud-controller-manager");
+        for flag in flags() {
+            let shown = help.contains(&format!("--{}", flag.name));
+            assert_eq!(shown, flag.deprecated.is_none(), "--{}", flag.name);
+        }
+        assert!(help.lines().all(|line| line.len() <= WIDTH));
+        assert!(help.contains("Service-lb-controller flags:"));
+        assert!(help.contains("--node-monitor-period duration\n"));
+        assert!(help.contains("-v, --v level"));
+    }
+
+    #[test]
+    fn the_reference_has_one_row_a_flag() {
+        let page = render_reference();
+        for flag in flags() {
+            let rows = page
+                .lines()
+                .filter(|line| {
+                    line.starts_with('|') && line.contains(&format!("`--{}` |", flag.name))
+                })
+                .count();
+            assert_eq!(rows, 1, "--{}", flag.name);
+        }
+        assert!(page.contains("Deprecated: "));
+    }
+}

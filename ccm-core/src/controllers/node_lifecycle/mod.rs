@@ -1,0 +1,17 @@
+//! The node lifecycle controller: deletes Nodes whose machine is gone and marks those whose machine
+//! is shut down (specification: controllers §3).
+//!
+//! | File | What it decides |
+//! |---|---|
+//! | `proofs` | when the absence of a machine is proved (§3.4) |
+//! | `taints` | the shutdown taint |
+//! | `controller` | the monitor rounds. All I/O is there |
+
+mod controller;
+mod metrics;
+mod proofs;
+mod taints;
+
+pub use controller::NodeLifecycleController;
+pub(crate) use metrics::sample_metrics;
+pub use taints::SHUTDOWN_TAINT;

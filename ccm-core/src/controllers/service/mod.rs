@@ -1,0 +1,31 @@
+//! Load balancers for Services of type LoadBalancer (specification: controllers §4).
+//!
+//! | Module | What it answers for |
+//! |---|---|
+//! | `controller` | which change puts which key into which queue |
+//! | `sync` | what to do about one key: pure |
+//! | `worker` | doing it: cloud calls, writes, events |
+//! | `memory` | what is kept of each Service between two runs |
+//! | [`predicates`] | which Services are ours |
+//! | [`needs_update()`] | which changes of a Service matter |
+//! | [`targets`] | which Nodes are backends, which changes of a Node matter |
+//! | [`source_ranges`], [`health_check`] | helpers for providers |
+
+mod controller;
+mod events;
+#[cfg(test)]
+mod fixtures;
+pub mod health_check;
+mod memory;
+mod metrics;
+mod needs_update;
+pub mod predicates;
+pub mod source_ranges;
+mod status;
+mod sync;
+pub mod targets;
+mod worker;
+
+pub use controller::ServiceController;
+pub(crate) use metrics::sample_metrics;
+pub use needs_update::needs_update;

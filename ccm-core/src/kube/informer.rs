@@ -1,0 +1,415 @@
+//! One watch per kind, many listeners, deletes included.
+//!
+//! The client library's shared reflector delivers no deletes and no old objects; controllers need
+//! both. Invariants: the store is replaced in one step at the end of a re-list (never transiently
+//! empty), and whatever vanished while the watch was down is told as a delete.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt};
+use kube::{
+    Api, Client, Resource,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::Random;
+
+/// Objects a page: the transient cost of a list is one decoded page.
+const PAGE_SIZE: u32 = 50;
+
+/// Watch starts that may fail in a row before the watch is thrown away and begun with a new list:
+/// an API server that answers 410 at the start of a watch would otherwise be asked the same
+/// resource version for ever.
+const START_FAILURES_BEFORE_RELIST: u32 = 3;
+
+/// The pause after the first failure of a watch; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(800);
+
+/// The longest pause: an API server that is back is noticed within ten seconds (CASE-OPS-01), one
+/// that is away gets at most 25 requests in two minutes (CASE-OPS-02).
+const LONGEST_PAUSE: Duration = Duration::from_secs(6);
+
+/// A pause is up to this fraction longer, so that watches do not come back all at once.
+const PAUSE_JITTER: f64 = 0.25;
+
+/// A failure this long after the one before is a new trouble.
+const TROUBLE_IS_OVER: Duration = Duration::from_secs(120);
+
+/// Dropped from every object before it is stored: they are big and nothing here reads them.
+const DROPPED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// `namespace/name`, or the name alone for cluster-scoped kinds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// The namespace; empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The key of an object.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The key of a namespaced object.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// What a listener is told. `old` lets it decide whether anything it cares for has changed.
+#[derive(Clone, Debug)]
+pub enum Change<K> {
+    /// Added (`old` is `None`), changed, or seen again by a re-list.
+    Applied {
+        /// The object before.
+        old: Option<Arc<K>>,
+        /// The object now.
+        new: Arc<K>,
+    },
+    /// Gone; the last known state.
+    Deleted(Arc<K>),
+}
+
+type Listener<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+type Objects<K> = BTreeMap<ObjectKey, Arc<K>>;
+
+/// A read handle on an informer's objects. Cheap to clone.
+pub struct Store<K> {
+    objects: Arc<RwLock<Objects<K>>>,
+    synced: watch::Receiver<bool>,
+}
+
+impl<K> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self {
+            objects: Arc::clone(&self.objects),
+            synced: self.synced.clone(),
+        }
+    }
+}
+
+impl<K> Store<K> {
+    /// The object of that key.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.read(|objects| objects.get(key).cloned())
+    }
+
+    /// The cluster-scoped object of that name.
+    pub fn named(&self, name: &str) -> Option<Arc<K>> {
+        self.get(&ObjectKey::new("", name))
+    }
+
+    /// All objects, ordered by key.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.read(|objects| objects.values().cloned().collect())
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read(BTreeMap::len)
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the first list is complete.
+    pub fn has_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits until the first list is complete. Never returns if the informer is dropped before.
+    pub async fn wait_until_synced(&self) {
+        let mut synced = self.synced.clone();
+        if synced.wait_for(|done| *done).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn read<T>(&self, f: impl FnOnce(&Objects<K>) -> T) -> T {
+        f(&self.objects.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The watch of one kind. Add listeners, then [`run`](Self::run) it.
+pub struct Informer<K> {
+    store: Store<K>,
+    synced: watch::Sender<bool>,
+    listeners: Mutex<Vec<Listener<K>>>,
+}
+
+impl<K> Default for Informer<K> {
+    fn default() -> Self {
+        let (sender, receiver) = watch::channel(false);
+        Self {
+            store: Store {
+                objects: Arc::default(),
+                synced: receiver,
+            },
+            synced: sender,
+            listeners: Mutex::default(),
+        }
+    }
+}
+
+impl<K> Informer<K>
+where
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    /// An informer without objects.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A read handle.
+    pub fn store(&self) -> Store<K> {
+        self.store.clone()
+    }
+
+    /// Adds a listener. It must not block: typically a predicate and a push into a work queue.
+    /// All listeners must be there before [`run`](Self::run).
+    pub fn listen(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Box::new(listener));
+    }
+
+    /// Lists and watches until `shutdown`. Errors are logged and backed off, never returned.
+    pub async fn run(&self, client: Client, random: Random, shutdown: CancellationToken) {
+        let mut pauses = Pauses::new(random);
+        let work = async {
+            loop {
+                let config = watcher::Config::default().page_size(PAGE_SIZE);
+                let events = watcher::watcher(Api::<K>::all(client.clone()), config).modify(trim);
+                self.follow(events, &mut pauses).await;
+                tracing::warn!(kind = %K::kind(&()), "watch could not be resumed, listing again");
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    /// Follows one event stream; returns when it has to be begun again with a list. The stream
+    /// tries again as soon as it is asked for the next event, so it is not asked before the pause.
+    async fn follow(
+        &self,
+        events: impl Stream<Item = watcher::Result<Event<K>>>,
+        pauses: &mut Pauses,
+    ) {
+        let mut events = pin!(events);
+        let mut relisted: Option<Objects<K>> = None;
+        let mut start_failures = 0;
+        while let Some(event) = events.next().await {
+            let error = match event {
+                Ok(event) => {
+                    start_failures = 0;
+                    if matches!(event, Event::Apply(_) | Event::Delete(_)) {
+                        pauses.reset();
+                    }
+                    self.absorb(event, &mut relisted);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let pause = pauses.next();
+            tracing::warn!(
+                kind = %K::kind(&()),
+                error = %watch_error(&error),
+                retry_in = ?pause,
+                "watch failed"
+            );
+            tokio::time::sleep(pause).await;
+            if matches!(error, watcher::Error::WatchStartFailed(_)) {
+                start_failures += 1;
+                if start_failures >= START_FAILURES_BEFORE_RELIST {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn absorb(&self, event: Event<K>, relisted: &mut Option<Objects<K>>) {
+        match event {
+            Event::Apply(object) => {
+                let (key, new) = (ObjectKey::of(&object), Arc::new(object));
+                let old = self.write(|objects| objects.insert(key, Arc::clone(&new)));
+                self.tell(&Change::Applied { old, new });
+            }
+            Event::Delete(object) => {
+                let last = self.write(|objects| objects.remove(&ObjectKey::of(&object)));
+                self.tell(&Change::Deleted(last.unwrap_or_else(|| Arc::new(object))));
+            }
+            Event::Init => *relisted = Some(Objects::new()),
+            Event::InitApply(object) => {
+                relisted
+                    .get_or_insert_default()
+                    .insert(ObjectKey::of(&object), Arc::new(object));
+            }
+            Event::InitDone => {
+                let fresh = relisted.take().unwrap_or_default();
+                let mut before = self.write(|objects| std::mem::replace(objects, fresh.clone()));
+                // Synced before the listeners hear of it: what they start may read the store.
+                self.synced.send_replace(true);
+                for (key, new) in fresh {
+                    let old = before.remove(&key);
+                    self.tell(&Change::Applied { old, new });
+                }
+                for gone in before.into_values() {
+                    self.tell(&Change::Deleted(gone));
+                }
+            }
+        }
+    }
+
+    fn write<T>(&self, f: impl FnOnce(&mut Objects<K>) -> T) -> T {
+        f(&mut self
+            .store
+            .objects
+            .write()
+            .unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn tell(&self, change: &Change<K>) {
+        let listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for listener in listeners.iter() {
+            listener(change);
+        }
+    }
+}
+
+/// Drops what nothing here reads and what is big. Every object that is kept goes through this, from
+/// a watch or from the answer to a write: else the two would seem to differ.
+pub(crate) fn trim<K: Resource>(object: &mut K) {
+    let meta = object.meta_mut();
+    meta.managed_fields = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(DROPPED_ANNOTATION);
+    }
+}
+
+/// The pauses of one watch between its tries. A list that succeeds is no sign of health as long as
+/// no watch does: only an event of a watch, or time, ends the trouble.
+struct Pauses {
+    random: Random,
+    failures: u32,
+    last: Option<Instant>,
+}
+
+impl Pauses {
+    const fn new(random: Random) -> Self {
+        Self {
+            random,
+            failures: 0,
+            last: None,
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        let now = Instant::now();
+        if self.last.is_some_and(|last| now - last > TROUBLE_IS_OVER) {
+            self.failures = 0;
+        }
+        self.last = Some(now);
+        let factor = 2_u32.saturating_pow(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        let pause = FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE);
+        self.random.jitter(pause, PAUSE_JITTER)
+    }
+
+    const fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// A watch's error in one line: of the API server's answer only its message.
+fn watch_error(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::WatchError(status) => status.message.clone(),
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status.message.clone(),
+        other => error_chain(other),
+    }
+}
+
+/// An error with all its causes, for a log field.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CASE-OPS-02
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_away_is_asked_at_most_25_times_in_two_minutes() {
+        let mut pauses = Pauses::new(Random::seeded(1));
+        let start = Instant::now();
+        let mut tries = 0;
+        while start.elapsed() < Duration::from_secs(120) {
+            tries += 1;
+            let pause = pauses.next();
+            assert!(
+                pause < Duration::from_secs(10),
+                "noticed too late: {pause:?}"
+            );
+            tokio::time::sleep(pause).await;
+        }
+        assert!((15..=25).contains(&tries), "{tries}");
+        pauses.reset();
+        assert!(pauses.next() <= FIRST_PAUSE.mul_f64(1.0 + PAUSE_JITTER));
+        pauses.next();
+        tokio::time::sleep(TROUBLE_IS_OVER * 2).await;
+        assert!(pauses.next() <= FIRST_PAUSE.mul_f64(1.0 + PAUSE_JITTER));
+    }
+}

@@ -1,0 +1,222 @@
+//! Writes to Nodes: always patches, never whole objects (REQ-NODE-29).
+//!
+//! A taint list is atomic for the API server, so every patch that carries one also carries the
+//! resource version it was computed from: a taint that someone else adds or removes meanwhile
+//! makes the patch conflict instead of being lost (REQ-NODE-30).
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::api::core::v1::{NodeAddress, Taint};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::{Value, json};
+
+use super::{Node, informer::trim};
+
+/// Changes of one Node's metadata and spec. What is not named here is not sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodePatch {
+    /// The version that the change was computed from: the write conflicts if it is not the
+    /// current one. Required together with `taints`.
+    pub resource_version: Option<String>,
+    /// Labels to set; all others stay.
+    pub labels: BTreeMap<String, String>,
+    /// `spec.providerID` to set.
+    pub provider_id: Option<String>,
+    /// The whole new taint list.
+    pub taints: Option<Vec<Taint>>,
+}
+
+impl NodePatch {
+    /// A patch that sets labels and nothing else.
+    pub fn labels(labels: BTreeMap<String, String>) -> Self {
+        Self {
+            labels,
+            ..Self::default()
+        }
+    }
+
+    /// A patch that replaces the taints of exactly this version of the Node.
+    pub fn taints(node: &Node, taints: Vec<Taint>) -> Self {
+        Self {
+            resource_version: node.metadata.resource_version.clone(),
+            taints: Some(taints),
+            ..Self::default()
+        }
+    }
+
+    /// The body of a JSON merge patch.
+    pub fn body(&self) -> Value {
+        let mut metadata = serde_json::Map::new();
+        let mut spec = serde_json::Map::new();
+        if let Some(version) = &self.resource_version {
+            metadata.insert("resourceVersion".to_owned(), json!(version));
+        }
+        if !self.labels.is_empty() {
+            metadata.insert("labels".to_owned(), json!(self.labels));
+        }
+        if let Some(id) = &self.provider_id {
+            spec.insert("providerID".to_owned(), json!(id));
+        }
+        if let Some(taints) = &self.taints {
+            // An empty list is stored as an absent one.
+            let list = if taints.is_empty() {
+                Value::Null
+            } else {
+                json!(taints)
+            };
+            spec.insert("taints".to_owned(), list);
+        }
+        let mut body = serde_json::Map::new();
+        for (key, part) in [("metadata", metadata), ("spec", spec)] {
+            if !part.is_empty() {
+                body.insert(key.to_owned(), Value::Object(part));
+            }
+        }
+        Value::Object(body)
+    }
+}
+
+/// A failed write or read of a Node. `Display` is the API server's own message.
+#[derive(Debug)]
+pub struct NodeWriteError(kube::Error);
+
+impl NodeWriteError {
+    /// Whether the Node is not the one the write was meant for: another version or another UID.
+    pub fn is_conflict(&self) -> bool {
+        matches!(&self.0, kube::Error::Api(status) if status.is_conflict())
+    }
+
+    /// Whether there is no Node of that name.
+    pub fn is_gone(&self) -> bool {
+        matches!(&self.0, kube::Error::Api(status) if status.is_not_found())
+    }
+}
+
+impl fmt::Display for NodeWriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            kube::Error::Api(status) if !status.message.is_empty() => f.write_str(&status.message),
+            other => other.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NodeWriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+impl From<kube::Error> for NodeWriteError {
+    fn from(error: kube::Error) -> Self {
+        Self(error)
+    }
+}
+
+/// The Node endpoints of the API server that the node controllers use. Cheap to clone.
+#[derive(Clone)]
+pub struct NodeWrites {
+    api: Api<Node>,
+}
+
+impl NodeWrites {
+    /// Writes through this client.
+    pub fn new(client: Client) -> Self {
+        Self {
+            api: Api::all(client),
+        }
+    }
+
+    /// The Node as the API server has it now, not as a cache remembers it. `None` when it is gone.
+    ///
+    /// # Errors
+    /// The API server's answer, or none.
+    pub async fn read(&self, name: &str) -> Result<Option<Node>, NodeWriteError> {
+        let mut node = self.api.get_opt(name).await?;
+        node.iter_mut().for_each(trim);
+        Ok(node)
+    }
+
+    /// Changes metadata and spec; answers with the Node as it is then.
+    ///
+    /// # Errors
+    /// Conflict when the patch names a version that is not the current one.
+    pub async fn patch(&self, name: &str, patch: &NodePatch) -> Result<Node, NodeWriteError> {
+        let body = Patch::Merge(patch.body());
+        let mut node = self.api.patch(name, &PatchParams::default(), &body).await?;
+        trim(&mut node);
+        Ok(node)
+    }
+
+    /// Replaces `status.addresses` as a whole. A merge patch, because the API type is wrongly
+    /// marked as merged by address type (REQ-NODE-16).
+    ///
+    /// # Errors
+    /// The API server's answer, or none.
+    pub async fn set_addresses(
+        &self,
+        name: &str,
+        addresses: &[NodeAddress],
+    ) -> Result<(), NodeWriteError> {
+        let body = Patch::Merge(json!({ "status": { "addresses": addresses } }));
+        self.api
+            .patch_status(name, &PatchParams::default(), &body)
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes exactly this Node, not a new one of the same name (REQ-LIFE-14).
+    ///
+    /// # Errors
+    /// Gone, or conflict when the name belongs to another Node by now.
+    pub async fn delete(&self, node: &Node) -> Result<(), NodeWriteError> {
+        let this_one = Preconditions {
+            uid: node.metadata.uid.clone(),
+            resource_version: None,
+        };
+        let params = DeleteParams::default().preconditions(this_one);
+        self.api.delete(node.name(), &params).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// REQ-NODE-29, REQ-NODE-30
+    #[test]
+    fn a_patch_names_only_what_it_changes() {
+        assert_eq!(NodePatch::default().body(), json!({}));
+        let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
+        assert_eq!(
+            NodePatch::labels(labels).body(),
+            json!({"metadata": {"labels": {"a": "b"}}})
+        );
+        let mut node = Node::default();
+        node.metadata.resource_version = Some("7".to_owned());
+        assert_eq!(
+            NodePatch::taints(&node, Vec::new()).body(),
+            json!({"metadata": {"resourceVersion": "7"}, "spec": {"taints": null}})
+        );
+        let taint = Taint {
+            key: "k".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        assert_eq!(
+            NodePatch {
+                provider_id: Some("x://1".to_owned()),
+                ..NodePatch::taints(&node, vec![taint])
+            }
+            .body(),
+            json!({
+                "metadata": {"resourceVersion": "7"},
+                "spec": {"providerID": "x://1", "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            })
+        );
+    }
+}

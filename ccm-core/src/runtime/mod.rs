@@ -1,0 +1,25 @@
+//! The process around the controllers: clock, randomness, work queue, metrics, serving, shutdown.
+
+mod build_info;
+mod clock;
+mod context;
+mod health;
+mod manager;
+mod metrics;
+mod queue;
+mod random;
+mod reference;
+mod serving;
+mod shutdown;
+
+pub use build_info::BuildInfo;
+pub use clock::Clock;
+pub use context::Context;
+pub use health::{Gate, Health, Probe, ProbeQuery, ProbeReport};
+pub use manager::{Manager, ManagerError};
+pub use metrics::{names_without_home, register_process_metrics};
+pub use queue::{Backoff, Outcome, QueueMetrics, Work, WorkQueue, run_workers};
+pub use random::Random;
+pub use reference::{EVENTS, EventRow, SampleMetrics, events_reference, metrics_reference, note};
+pub use serving::{router, serve};
+pub use shutdown::{Ended, Ending, Tasks};

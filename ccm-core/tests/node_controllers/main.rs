@@ -1,0 +1,17 @@
+//! The node and node lifecycle controllers against an API server in the process and a cloud in
+//! memory, on virtual time.
+
+#[cfg(test)]
+mod cloud;
+#[cfg(test)]
+mod initialisation;
+#[cfg(test)]
+mod lifecycle;
+#[cfg(test)]
+mod lifecycle_faults;
+#[cfg(test)]
+mod refresh;
+#[cfg(test)]
+mod together;
+#[cfg(test)]
+mod world;

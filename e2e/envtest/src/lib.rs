@@ -1,0 +1,18 @@
+//! A real kube-apiserver with etcd, and the manager as a process: for the integration tests and
+//! for `cargo xtask sandbox --real`.
+//!
+//! The Go modules beside this crate pin the versions; `cargo xtask setup` builds them. Everything
+//! listens on 127.0.0.1 on free ports, keeps its files in a temporary folder and ends with its
+//! owner, also when the owner is killed.
+
+mod api_server;
+mod binaries;
+mod kubeconfig;
+mod manager;
+mod process;
+
+pub use api_server::{ApiServer, AuditCounts};
+pub use binaries::{Binaries, variable};
+pub use kubeconfig::kubeconfig;
+pub use manager::{Manager, ManagerOptions, cloud_config};
+pub use process::{Process, free_port};

@@ -1,0 +1,92 @@
+//! What all handles of a simulated server share.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::{
+    sync::watch,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    clock::Clock,
+    faults::{ExpiredStyle, FaultState, Outage},
+    log::Log,
+    options::Options,
+    state::State,
+};
+
+/// The last order to end all watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cut {
+    /// Whether the connection breaks instead of ending well.
+    pub(crate) abrupt: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    state: Mutex<State>,
+    faults: Mutex<FaultState>,
+    log: Mutex<Log>,
+    pub(crate) options: Options,
+    pub(crate) clock: Clock,
+    wake: watch::Sender<u64>,
+    cut: watch::Sender<Cut>,
+}
+
+impl Inner {
+    pub(crate) fn new(options: Options) -> Self {
+        let clock = Clock::new(options.start);
+        Self {
+            state: Mutex::new(State::new(&options, &clock)),
+            faults: Mutex::default(),
+            log: Mutex::default(),
+            options,
+            clock,
+            wake: watch::Sender::new(0),
+            cut: watch::Sender::new(Cut::default()),
+        }
+    }
+
+    // A panic while a lock is held can only come from a test's own closure: the data is whole.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn faults(&self) -> MutexGuard<'_, FaultState> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        self.faults().outage(Instant::now())
+    }
+
+    pub(crate) fn expired_style(&self) -> ExpiredStyle {
+        self.faults().expired_style
+    }
+
+    pub(crate) fn delay(&self, plural: &str) -> Duration {
+        self.faults().delay(plural)
+    }
+
+    /// Lets all watches look again.
+    pub(crate) fn wake(&self) {
+        self.wake.send_modify(|n| *n = n.wrapping_add(1));
+    }
+
+    pub(crate) fn subscribe_wake(&self) -> watch::Receiver<u64> {
+        self.wake.subscribe()
+    }
+
+    /// Ends all watches.
+    pub(crate) fn cut(&self, abrupt: bool) {
+        self.cut.send_replace(Cut { abrupt });
+    }
+
+    pub(crate) fn subscribe_cut(&self) -> watch::Receiver<Cut> {
+        self.cut.subscribe()
+    }
+}

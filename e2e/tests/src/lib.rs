@@ -1,0 +1,19 @@
+//! The bench of the integration tests: a real kube-apiserver and etcd shared by all tests of the
+//! process, an emulated AWS and a manager process of its own for each test.
+//!
+//! There is no kubelet: Nodes and their Ready condition are written by the tests. Tests take turns,
+//! since the manager looks at every Node and Service of the cluster; each begins with an empty one.
+
+mod audit;
+mod bench;
+mod moto;
+mod objects;
+mod relay;
+mod shared;
+
+pub use audit::{AuditMark, Request};
+pub use bench::{Bench, CLUSTER_ID, Cloud};
+pub use moto::{Machine, Moto};
+pub use objects::{node, node_named, service, tainted};
+pub use relay::Relay;
+pub use shared::{Api, api};

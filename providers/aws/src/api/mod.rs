@@ -1,0 +1,25 @@
+//! The cloud's calls that this provider uses, as small traits in our own types, and the SDK
+//! clients behind them. Nothing else talks to AWS.
+
+mod client;
+mod credentials;
+mod ec2;
+pub mod elbv2;
+mod metadata;
+mod metrics;
+pub mod network;
+mod sdk_ec2;
+mod sdk_elbv2;
+mod sdk_network;
+mod throttle;
+
+pub use client::{Clients, Connect, http_client};
+pub use ec2::{
+    Ec2, Filter, Instance, InstanceState, Interface, InterfaceStatus, TopologyNodes, Zone,
+};
+pub use metadata::InstanceMetadataService;
+pub use metrics::{ApiCalls, ApiMetrics, sample_metrics};
+pub use sdk_ec2::SdkEc2;
+pub use sdk_elbv2::SdkElbv2;
+pub use sdk_network::SdkNetwork;
+pub use throttle::Throttle;

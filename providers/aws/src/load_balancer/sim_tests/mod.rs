@@ -1,0 +1,9 @@
+//! Passes against the simulated cloud, through the real SDK.
+
+mod bench;
+mod crash;
+mod groups;
+mod passes;
+mod released;
+mod removal;
+mod rules;
