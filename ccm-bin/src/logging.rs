@@ -29,8 +29,8 @@ pub(crate) fn init(settings: LoggingSettings) {
 }
 
 /// Our crates by verbosity. Other libraries stay at warnings: what they log below that may hold
-/// credentials. The client library repeats every failed request as an error although it is
-/// reported by whoever made it, so that part is silent at first.
+/// credentials. The client library repeats every failed request and every failed watch although
+/// whoever made it reports it, so those parts are silent at first.
 fn filter(verbosity: i32) -> Targets {
     let ours = match verbosity {
         ..=1 => LevelFilter::INFO,
@@ -69,7 +69,9 @@ mod tests {
             (0, "aws_config::imds", Level::WARN, true),
             (0, "kube_client::client::builder", Level::ERROR, false),
             (8, "kube_client::client::builder", Level::DEBUG, true),
-            (0, "kube_runtime::watcher", Level::WARN, true),
+            // Our own line tells of a failed watch.
+            (0, "kube_runtime::watcher", Level::WARN, false),
+            (0, "kube_runtime::controller", Level::WARN, true),
         ] {
             let enabled = filter(verbosity).would_enable(target, &level);
             assert_eq!(enabled, shown, "-v={verbosity} {target} {level}");

@@ -184,53 +184,86 @@ async fn fifty_unknown_instances_are_described_by_two_calls() {
         .unwrap();
 }
 
+/// The actions of the cloud writes since then, in order, each with how many of its name came before.
+fn writes_since(world: &World, mark: ccm_cloudsim::control::Mark) -> Vec<(String, usize)> {
+    let mut seen: Vec<(String, usize)> = Vec::new();
+    for call in world.cloud.calls().writes_since(mark) {
+        let nth = seen.iter().filter(|(name, _)| *name == call.action).count() + 1;
+        seen.push((call.action, nth));
+    }
+    seen
+}
+
+/// Runs `work`; at the nth call of the action the manager dies, its own further tries having met the
+/// fault as well. Then the fault is over and a new manager starts.
+async fn crash_at(
+    world: &mut World,
+    action: &str,
+    nth: usize,
+    fault: Fault,
+    work: impl Fn(&World),
+) {
+    let (cloud, mark) = (world.cloud.clone(), world.cloud.calls().mark());
+    cloud.faults().from_nth(action, nth as u64, fault).unwrap();
+    work(world);
+    world
+        .until(&format!("{action} #{nth} is called"), || {
+            let called = cloud.calls().counts_since(mark).get(action).copied();
+            if called >= Some(nth) {
+                Ok(())
+            } else {
+                Err(format!("{called:?}"))
+            }
+        })
+        .await
+        .unwrap();
+    assert!(
+        world.kube.get("services", "shop", "web").is_some(),
+        "{action} #{nth}: the finalizer left before the cloud was clean"
+    );
+    world.crash_manager().await;
+    cloud.faults().clear_all();
+    world.start_manager(&[]).await.unwrap();
+}
+
+fn delete_service(world: &World) {
+    world.kube.delete_direct("services", "shop", "web").unwrap();
+}
+
+async fn until_gone(world: &World, case: &str) {
+    world
+        .until(case, || match world.kube.get("services", "shop", "web") {
+            None => nothing_left(world),
+            Some(_) => Err("the Service is there".to_owned()),
+        })
+        .await
+        .unwrap();
+}
+
+/// What may become of a call whose answer never arrives.
+fn lost_calls() -> [Fault; 2] {
+    [Fault::commit_then_close(), Fault::DropConnection]
+}
+
 /// CASE-LEAD-01, CASE-LB-03, REQ-AWS-DEL-4: the manager dies at each cloud write of a creation, the
 /// cloud having carried the write out or not; its successor ends in the same state, and a deletion
 /// leaves nothing.
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_any_cloud_write_of_a_creation_heals() {
+    let create = |world: &World| world.create_service("web", &[80]).unwrap();
     let undisturbed = cluster(4, 3).await.unwrap();
     let mark = undisturbed.cloud.calls().mark();
-    undisturbed.create_service("web", &[80]).unwrap();
+    create(&undisturbed);
     undisturbed.settled().await.unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let writes: Vec<String> = undisturbed
-        .cloud
-        .calls()
-        .writes_since(mark)
-        .into_iter()
-        .map(|call| call.action)
-        .collect();
+    let writes = writes_since(&undisturbed, mark);
     assert!(writes.len() >= 5, "{writes:?}");
 
-    for (n, action) in writes.iter().enumerate() {
-        let nth = writes[..=n].iter().filter(|a| *a == action).count();
-        for fault in [Fault::commit_then_close(), Fault::DropConnection] {
+    for (action, nth) in &writes {
+        for fault in lost_calls() {
             let case = format!("{action} #{nth}, {fault:?}");
             let mut world = cluster(4, 3).await.unwrap();
-            // The SDK's own tries meet the fault as well, until the crash.
-            world
-                .cloud
-                .faults()
-                .from_nth(action, nth as u64, fault)
-                .unwrap();
-            let seen = world.cloud.calls().mark();
-            world.create_service("web", &[80]).unwrap();
-            let met = world
-                .until("the fault is met", || {
-                    let met = world.cloud.calls().counts_since(seen).get(action).copied();
-                    if met >= Some(nth) {
-                        Ok(())
-                    } else {
-                        Err(format!("{met:?}"))
-                    }
-                })
-                .await;
-            assert!(met.is_ok(), "{case}: {met:?}");
-            world.crash_manager().await;
-            world.cloud.faults().clear_all();
-
-            world.start_manager(&[]).await.unwrap();
+            crash_at(&mut world, action, *nth, fault, create).await;
             world.settled().await.unwrap();
             world.until(&case, || whole(&world, 3)).await.unwrap();
             let service = world.kube.get("services", "shop", "web").unwrap();
@@ -239,14 +272,8 @@ async fn a_crash_at_any_cloud_write_of_a_creation_heals() {
                 finalizers.is_some_and(|all| all.contains(&Value::from(FINALIZER))),
                 "{case}: {service}"
             );
-            world.kube.delete_direct("services", "shop", "web").unwrap();
-            world
-                .until(&case, || match world.kube.get("services", "shop", "web") {
-                    None => nothing_left(&world),
-                    Some(_) => Err("the Service is there".to_owned()),
-                })
-                .await
-                .unwrap();
+            delete_service(&world);
+            until_gone(&world, &case).await;
         }
     }
 }
@@ -254,66 +281,25 @@ async fn a_crash_at_any_cloud_write_of_a_creation_heals() {
 /// REQ-AWS-DEL-4, REQ-AWS-DEL-13, CASE-LB-07: the same for each cloud write of a deletion.
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_any_cloud_write_of_a_deletion_leaks_nothing() {
-    let undisturbed = cluster(5, 3).await.unwrap();
-    undisturbed.create_service("web", &[80]).unwrap();
-    undisturbed.settled().await.unwrap();
+    let served = async || {
+        let world = cluster(5, 3).await.unwrap();
+        world.create_service("web", &[80]).unwrap();
+        world.settled().await.unwrap();
+        world
+    };
+    let undisturbed = served().await;
     let mark = undisturbed.cloud.calls().mark();
-    undisturbed
-        .kube
-        .delete_direct("services", "shop", "web")
-        .unwrap();
-    undisturbed
-        .until("deleted", || nothing_left(&undisturbed))
-        .await
-        .unwrap();
-    let writes: Vec<String> = undisturbed
-        .cloud
-        .calls()
-        .writes_since(mark)
-        .into_iter()
-        .map(|call| call.action)
-        .collect();
+    delete_service(&undisturbed);
+    until_gone(&undisturbed, "undisturbed").await;
+    let writes = writes_since(&undisturbed, mark);
     assert!(writes.len() >= 3, "{writes:?}");
 
-    for (n, action) in writes.iter().enumerate() {
-        let nth = writes[..=n].iter().filter(|a| *a == action).count();
-        for fault in [Fault::commit_then_close(), Fault::DropConnection] {
+    for (action, nth) in &writes {
+        for fault in lost_calls() {
             let case = format!("{action} #{nth}, {fault:?}");
-            let mut world = cluster(5, 3).await.unwrap();
-            world.create_service("web", &[80]).unwrap();
-            world.settled().await.unwrap();
-            world
-                .cloud
-                .faults()
-                .from_nth(action, nth as u64, fault)
-                .unwrap();
-            let seen = world.cloud.calls().mark();
-            world.kube.delete_direct("services", "shop", "web").unwrap();
-            let met = world
-                .until("the fault is met", || {
-                    let met = world.cloud.calls().counts_since(seen).get(action).copied();
-                    if met >= Some(nth) {
-                        Ok(())
-                    } else {
-                        Err(format!("{met:?}"))
-                    }
-                })
-                .await;
-            assert!(met.is_ok(), "{case}: {met:?}");
-            assert!(
-                world.kube.get("services", "shop", "web").is_some(),
-                "{case}: the finalizer left before the cloud was clean"
-            );
-            world.crash_manager().await;
-            world.cloud.faults().clear_all();
-            world.start_manager(&[]).await.unwrap();
-            world
-                .until(&case, || match world.kube.get("services", "shop", "web") {
-                    None => nothing_left(&world),
-                    Some(_) => Err("the Service is there".to_owned()),
-                })
-                .await
-                .unwrap();
+            let mut world = served().await;
+            crash_at(&mut world, action, *nth, fault, delete_service).await;
+            until_gone(&world, &case).await;
         }
     }
 }
