@@ -1,6 +1,8 @@
 //! The main job from nothing to the end, on virtual time: what it costs, and what a crash at any
 //! point leaves.
 
+#![expect(clippy::unwrap_used, reason = "this is how a test fails")]
+
 use std::time::Duration;
 
 use anyhow::Result;
