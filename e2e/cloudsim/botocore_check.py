@@ -387,7 +387,9 @@ def load_balancer(vpc, subnets, group, instance):
     health = elb.describe_target_health(TargetGroupArn=http)["TargetHealthDescriptions"]
     same("health", [each["TargetHealth"]["State"] for each in health], ["healthy", "draining"])
 
-    elb.add_tags(ResourceArns=[arn, listener, http], Tags=[{"Key": "k", "Value": "v"}])
+    fails("ValidationError", elb.add_tags, ResourceArns=[arn, http], Tags=[{"Key": "k", "Value": "v"}])
+    for each in (arn, listener, http):
+        elb.add_tags(ResourceArns=[each], Tags=[{"Key": "k", "Value": "v"}])
     elb.remove_tags(ResourceArns=[arn], TagKeys=["owner"])
     described = elb.describe_tags(ResourceArns=[arn, listener, http])["TagDescriptions"]
     tags = [{tag["Key"] for tag in each["Tags"]} for each in described]

@@ -2,6 +2,10 @@
 
 use std::{error::Error, fmt, time::Duration};
 
+/// The longest wait that is taken from a provider or a cloud: a wrong header must not park an
+/// object for days.
+const LONGEST_RETRY_WAIT: Duration = Duration::from_secs(60 * 60);
+
 /// What a failed cloud call means for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -121,13 +125,15 @@ impl CloudError {
         self.code.as_deref()
     }
 
-    /// The exact wait before the next try, asked for by the provider or by the cloud.
+    /// The exact wait before the next try, asked for by the provider or by the cloud, but never
+    /// longer than an hour.
     pub fn retry_after(&self) -> Option<Duration> {
-        match (self.retry_after, self.class) {
+        let named = match (self.retry_after, self.class) {
             (Some(after), _) => Some(after),
             (None, Class::Throttled { after }) => after,
             (None, _) => None,
-        }
+        };
+        named.map(|after| after.min(LONGEST_RETRY_WAIT))
     }
 
     /// Whether the object that was asked for does not exist.
@@ -175,5 +181,16 @@ mod tests {
             after
         );
         assert_eq!(CloudError::transient("reset").retry_after(), None);
+    }
+
+    #[test]
+    fn a_wait_of_more_than_an_hour_is_cut_to_an_hour() {
+        let hour = Some(Duration::from_secs(3600));
+        let throttled = Class::Throttled {
+            after: Some(Duration::MAX),
+        };
+        assert_eq!(CloudError::new(throttled, "slow").retry_after(), hour);
+        let asked = CloudError::transient("later").retry_in(Duration::from_secs(3601));
+        assert_eq!(asked.retry_after(), hour);
     }
 }

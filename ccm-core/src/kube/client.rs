@@ -23,7 +23,7 @@ use prometheus::{IntCounterVec, Opts};
 use tokio::{sync::Semaphore, time::Instant};
 use tower::{BoxError, Layer, Service, ServiceExt as _, buffer::BufferLayer};
 
-use super::informer::error_chain;
+use super::informer::{WATCH_SECONDS, error_chain};
 use crate::{
     config::{ApiRate, ApiSettings},
     runtime::BuildInfo,
@@ -38,9 +38,9 @@ const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// A request body is small; a connection that does not take it is dead.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Silence on a body after which its connection is dead. The server ends a watch after 290
-/// seconds, so a living one is never cut.
-const SILENT_BODY: Duration = Duration::from_secs(300);
+/// Silence on a body after which its connection is dead. The server ends a watch ten seconds
+/// before, and any other request within 60 seconds, so a living one is never cut.
+const SILENT_BODY: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Requests of one client that wait for their answer's head at the same time. The server's
 /// priority and fairness decides among them; this only bounds our memory.

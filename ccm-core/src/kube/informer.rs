@@ -29,6 +29,10 @@ use crate::runtime::Random;
 /// Objects a page: the transient cost of a list is one decoded page.
 const PAGE_SIZE: u32 = 50;
 
+/// The API server ends a watch after this time and it goes on from the last version. Bounds how
+/// long a watch whose connection is dead can stay unnoticed, for one request a minute and kind.
+pub(super) const WATCH_SECONDS: u32 = 60;
+
 /// Watch starts that may fail in a row before the watch is thrown away and begun with a new list:
 /// an API server that answers 410 at the start of a watch would otherwise be asked the same
 /// resource version for ever.
@@ -213,7 +217,9 @@ where
         let mut pauses = Pauses::new(random);
         let work = async {
             loop {
-                let config = watcher::Config::default().page_size(PAGE_SIZE);
+                let config = watcher::Config::default()
+                    .page_size(PAGE_SIZE)
+                    .timeout(WATCH_SECONDS);
                 let events = watcher::watcher(Api::<K>::all(client.clone()), config).modify(trim);
                 self.follow(events, &mut pauses).await;
                 tracing::warn!(kind = %K::kind(&()), "watch could not be resumed, listing again");

@@ -15,12 +15,18 @@ use serde_json::{Value, json};
 
 use super::{Node, informer::trim};
 
+/// The field that the API server names when a write is meant for another object of the same name.
+const UID_FIELD: &str = "metadata.uid";
+
 /// Changes of one Node's metadata and spec. What is not named here is not sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePatch {
     /// The version that the change was computed from: the write conflicts if it is not the
     /// current one. Required together with `taints`.
     pub resource_version: Option<String>,
+    /// The Node that the change is meant for: the write is refused if another one has its name by
+    /// now.
+    pub uid: Option<String>,
     /// Labels to set; all others stay.
     pub labels: BTreeMap<String, String>,
     /// `spec.providerID` to set.
@@ -30,9 +36,10 @@ pub struct NodePatch {
 }
 
 impl NodePatch {
-    /// A patch that sets labels and nothing else.
-    pub fn labels(labels: BTreeMap<String, String>) -> Self {
+    /// A patch that sets labels of exactly this Node and nothing else.
+    pub fn labels(node: &Node, labels: BTreeMap<String, String>) -> Self {
         Self {
+            uid: node.metadata.uid.clone(),
             labels,
             ..Self::default()
         }
@@ -53,6 +60,9 @@ impl NodePatch {
         let mut spec = serde_json::Map::new();
         if let Some(version) = &self.resource_version {
             metadata.insert("resourceVersion".to_owned(), json!(version));
+        }
+        if let Some(uid) = &self.uid {
+            metadata.insert("uid".to_owned(), json!(uid));
         }
         if !self.labels.is_empty() {
             metadata.insert("labels".to_owned(), json!(self.labels));
@@ -87,6 +97,28 @@ impl NodeWriteError {
     /// Whether the Node is not the one the write was meant for: another version or another UID.
     pub fn is_conflict(&self) -> bool {
         matches!(&self.0, kube::Error::Api(status) if status.is_conflict())
+    }
+
+    /// Whether another Node has the name by now: a write that named a UID was refused for it.
+    pub fn is_other_node(&self) -> bool {
+        let kube::Error::Api(status) = &self.0 else {
+            return false;
+        };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        status.code == 422
+            && (causes
+                .map(|cause| cause.field.as_str())
+                .any(|f| f == UID_FIELD)
+                || status.message.contains(UID_FIELD))
+    }
+
+    /// Whether the write may have been applied although it failed: the answer was lost, or it does
+    /// not say that nothing was done.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match &self.0 {
+            kube::Error::Api(status) => !(400..500).contains(&status.code) || status.code == 408,
+            _ => true,
+        }
     }
 
     /// Whether there is no Node of that name.
@@ -151,19 +183,23 @@ impl NodeWrites {
         Ok(node)
     }
 
-    /// Replaces `status.addresses` as a whole. A merge patch, because the API type is wrongly
+    /// Replaces `status.addresses` of exactly this Node as a whole. A merge patch, because the API type is wrongly
     /// marked as merged by address type (REQ-NODE-16).
     ///
     /// # Errors
     /// The API server's answer, or none.
     pub async fn set_addresses(
         &self,
-        name: &str,
+        node: &Node,
         addresses: &[NodeAddress],
     ) -> Result<(), NodeWriteError> {
-        let body = Patch::Merge(json!({ "status": { "addresses": addresses } }));
+        let mut body = json!({ "status": { "addresses": addresses } });
+        if let (Some(uid), Some(body)) = (&node.metadata.uid, body.as_object_mut()) {
+            body.insert("metadata".to_owned(), json!({ "uid": uid }));
+        }
+        let body = Patch::Merge(body);
         self.api
-            .patch_status(name, &PatchParams::default(), &body)
+            .patch_status(node.name(), &PatchParams::default(), &body)
             .await?;
         Ok(())
     }
@@ -192,11 +228,12 @@ mod tests {
     fn a_patch_names_only_what_it_changes() {
         assert_eq!(NodePatch::default().body(), json!({}));
         let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
-        assert_eq!(
-            NodePatch::labels(labels).body(),
-            json!({"metadata": {"labels": {"a": "b"}}})
-        );
         let mut node = Node::default();
+        node.metadata.uid = Some("u1".to_owned());
+        assert_eq!(
+            NodePatch::labels(&node, labels).body(),
+            json!({"metadata": {"uid": "u1", "labels": {"a": "b"}}})
+        );
         node.metadata.resource_version = Some("7".to_owned());
         assert_eq!(
             NodePatch::taints(&node, Vec::new()).body(),

@@ -10,7 +10,11 @@ mod lifecycle;
 #[cfg(test)]
 mod lifecycle_faults;
 #[cfg(test)]
+mod lost_answers;
+#[cfg(test)]
 mod refresh;
+#[cfg(test)]
+mod throttling;
 #[cfg(test)]
 mod together;
 #[cfg(test)]

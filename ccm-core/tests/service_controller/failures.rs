@@ -272,3 +272,52 @@ async fn a_write_for_the_old_service_is_refused_by_the_new_one() {
     assert_eq!(bench.address("web").as_deref(), Some("198.51.100.2"));
     assert_eq!(bench.cloud.balancers().len(), 1);
 }
+
+/// A Service that changes faster than it can be ensured does not keep a worker, and its user is told.
+/// REQ-SVC-32
+#[tokio::test(start_paused = true)]
+async fn a_service_that_never_rests_is_backed_off_with_a_warning() {
+    let bench = Bench::running();
+    bench.cloud.slow(Op::Ensure, Duration::from_secs(1));
+    bench.put(service("web"));
+    for n in 0..40 {
+        bench.patch(
+            "web",
+            &json!({"metadata": {"annotations": {"n": n.to_string()}}}),
+        );
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let told = bench.told("SyncLoadBalancerFailed");
+    assert_eq!(
+        told.first().map(|event| event.message.as_str()),
+        Some("Error syncing load balancer: the Service was not at rest after 8 steps")
+    );
+    pass(30).await;
+    assert_eq!(bench.told("SyncLoadBalancerFailed").len(), told.len());
+    assert!(bench.address("web").is_some());
+}
+
+/// REQ-SVC-02: an API server (or an admission webhook) that answers well but drops the finalizer.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_is_not_kept_is_an_error_and_the_cloud_is_not_called() {
+    let mut bench = Bench::stopped();
+    bench.put_node("a");
+    bench.put(service("web"));
+    let sim = bench.sim.service();
+    let forgetful = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+        if request.method() == http::Method::PATCH {
+            *request.method_mut() = http::Method::GET;
+        }
+        tower::ServiceExt::oneshot(sim.clone(), request)
+    });
+    bench.start_with(kube::Client::new(forgetful, "default"));
+    pass(8).await;
+    let told = bench.told("SyncLoadBalancerFailed");
+    assert_eq!(told.len(), 2);
+    assert_eq!(
+        told[0].message,
+        "Error syncing load balancer: failed to add load balancer cleanup finalizer: the API \
+         server did not keep it"
+    );
+    assert!(bench.cloud.calls().is_empty());
+}

@@ -12,6 +12,7 @@ mod cloud;
 mod deletion;
 mod failures;
 mod foreign;
+mod freeze;
 mod lifecycle;
 mod nodes;
 mod repair;

@@ -27,16 +27,17 @@ enum Api {
     Real(Box<ApiServer>),
 }
 
-/// A running sandbox. Dropping it ends everything.
+/// A running sandbox. Dropping it ends everything, from the top: the manager before what it talks
+/// to, the folder last.
 pub(crate) struct Sandbox {
-    dir: TempDir,
+    manager: Manager,
     api: Api,
     aws_url: String,
     region: String,
-    manager: Manager,
     machines: Vec<String>,
     kubelets: Kubelets,
     _background: DropGuard,
+    dir: TempDir,
 }
 
 impl Sandbox {

@@ -4,12 +4,16 @@
 mod cluster;
 mod kubelets;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::IsTerminal,
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+};
 
 use anyhow::{Context, Result};
 use clap::Parser;
 use tokio::{
-    process::Command,
+    process::{Child, Command},
     signal::unix::{SignalKind, signal},
 };
 
@@ -66,16 +70,17 @@ async fn run(args: &Args) -> Result<ExitCode> {
         sandbox.supervise().await?;
         return Ok(ExitCode::SUCCESS);
     };
-    let mut child = Command::new("sh");
-    child
+    let mut command_line = Command::new("sh");
+    command_line
         .arg("-c")
         .arg(command)
         .env("KUBECONFIG", &kubeconfig)
-        .envs(sandbox.aws_environment())
-        .kill_on_drop(true);
+        .envs(sandbox.aws_environment());
+    let mut child =
+        Group::start(command_line).with_context(|| format!("cannot run {command:?}"))?;
     let status = tokio::select! {
         biased;
-        status = child.status() => status.with_context(|| format!("cannot run {command:?}"))?,
+        status = child.shell.wait() => status.with_context(|| format!("cannot run {command:?}"))?,
         ended = sandbox.supervise() => return ended.map(|()| ExitCode::FAILURE),
     };
     if !status.success() {
@@ -86,4 +91,40 @@ async fn run(args: &Args) -> Result<ExitCode> {
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+/// A shell and all that it started. Dropping it ends them.
+struct Group {
+    shell: Child,
+    /// The process group, where the shell has one of its own.
+    id: Option<u32>,
+}
+
+impl Group {
+    /// The shell gets a process group of its own, so that what it started can be found at the end.
+    /// A person's terminal keeps it in its foreground group: only there it may read, and Ctrl-C
+    /// reaches the whole group already.
+    fn start(mut command: Command) -> std::io::Result<Self> {
+        let apart = !std::io::stdin().is_terminal();
+        if apart {
+            command.process_group(0);
+        }
+        let shell = command.kill_on_drop(true).spawn()?;
+        let id = shell.id().filter(|_| apart);
+        Ok(Self { shell, id })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        // The shell's own `kill`: not every system has the program. It fails if all have ended.
+        let killed = std::process::Command::new("sh")
+            .args(["-c", &format!("kill -s KILL -- -{id}")])
+            .stderr(Stdio::null())
+            .status();
+        if let Err(error) = killed {
+            eprintln!("sandbox: cannot end the command's processes: {error}");
+        }
+    }
 }

@@ -231,6 +231,28 @@ pub fn is_instance_not_found(error: &CloudError) -> bool {
     error.code() == Some(CODE) || error.code().is_none() && error.to_string().contains(CODE)
 }
 
+/// Whether the error is the statement that these credentials do not permit this call. Credentials
+/// that are no good, or a bare refusal, say nothing about the permissions.
+pub fn is_not_permitted(error: &CloudError) -> bool {
+    const CODES: [&str; 3] = [
+        "UnauthorizedOperation",
+        "AccessDenied",
+        "AccessDeniedException",
+    ];
+    error.code().is_some_and(|code| CODES.contains(&code))
+}
+
+/// Whether the error is EC2's statement that this text cannot be an instance id. It must name the
+/// id: a call for many is refused because of one.
+pub fn is_malformed_instance_id(error: &CloudError, id: &str) -> bool {
+    const CODES: [&str; 2] = ["InvalidInstanceID.Malformed", "InvalidID"];
+    error.code().is_some_and(|code| CODES.contains(&code))
+        && error
+            .to_string()
+            .split(|c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_' | '.')))
+            .any(|word| word == id)
+}
+
 /// The wait that the answer names, in whole seconds.
 fn retry_after(response: &HttpResponse) -> Option<Duration> {
     response
@@ -374,6 +396,17 @@ mod tests {
         );
         assert!(text.contains("connection refused"), "{text}");
         assert!(error.source().is_some());
+    }
+
+    #[test]
+    fn only_an_error_that_names_the_id_says_that_it_is_malformed() {
+        let error = CloudError::invalid("Invalid id: \"i-bad\" (expecting \"i-...\")");
+        assert!(!is_malformed_instance_id(&error, "i-bad"), "no code");
+        let error = error.with_code("InvalidInstanceID.Malformed");
+        assert!(is_malformed_instance_id(&error, "i-bad"));
+        assert!(!is_malformed_instance_id(&error, "i-ba"));
+        let error = CloudError::invalid("i-bad").with_code("InvalidParameterValue");
+        assert!(!is_malformed_instance_id(&error, "i-bad"));
     }
 
     /// REQ-AWS-INST-5

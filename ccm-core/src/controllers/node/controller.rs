@@ -3,15 +3,18 @@
 
 use std::{collections::BTreeMap, iter, sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::NodeAddress;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     addresses::{self, NodeIpError},
     initialise::{self, Refusal},
     labels::{self, Ignored},
+    lost_answers::LostAnswers,
     metrics::Metrics,
+    throttle::{Throttle, wait_named},
 };
 use crate::{
     cloud::{Class, CloudError, CloudResult, InstanceMetadata, Instances},
@@ -44,7 +47,7 @@ const NEWCOMER_FAILURES: u32 = 11;
 
 /// Per Node as the framework's (REQ-NODE-23), without its bucket over all Nodes: Nodes that fail
 /// together are retried by one cloud call, and the bucket would pull them apart into one call each.
-/// Calls are made one after the other, which bounds their rate.
+/// One call a worker is made at a time, which bounds their rate.
 const BACKOFF: Backoff = Backoff {
     bucket: None,
     ..Backoff::CONTROLLER_DEFAULT
@@ -57,7 +60,14 @@ pub struct NodeController {
     nodes: Store<Node>,
     instances: Arc<dyn Instances>,
     settings: NodeSettings,
+    /// Nodes to initialise.
     queue: WorkQueue<Key>,
+    /// Nodes whose label pairs differ: no cloud call keeps them waiting.
+    drifted: WorkQueue<Key>,
+    /// Nodes that may be written to at the same time, over all workers (REQ-NODE-24).
+    permits: Semaphore,
+    lost_answers: LostAnswers,
+    throttle: Throttle,
     writes: NodeWrites,
     recorder: EventRecorder,
     clock: Clock,
@@ -117,13 +127,23 @@ impl NodeController {
         settings: NodeSettings,
     ) -> Result<Self, prometheus::Error> {
         let queue = WorkQueue::new("Nodes", BACKOFF, &context.queues);
-        let listener = queue.clone();
-        informer.listen(move |change| enqueue(&listener, change));
+        let drifted = WorkQueue::new("NodeLabels", BACKOFF, &context.queues);
+        let lost_answers = LostAnswers::default();
+        let listener = Listener {
+            queue: queue.clone(),
+            drifted: drifted.clone(),
+            lost_answers: lost_answers.clone(),
+        };
+        informer.listen(move |change| listener.hear(change));
         Ok(Self {
             nodes: informer.store(),
             instances,
+            permits: Semaphore::new(settings.syncs.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
             queue,
+            drifted,
+            lost_answers,
+            throttle: Throttle::default(),
             writes: NodeWrites::new(context.client.clone()),
             recorder: context.recorder(EVENT_SOURCE),
             clock: context.clock.clone(),
@@ -137,7 +157,12 @@ impl NodeController {
     pub async fn run(self, shutdown: CancellationToken) {
         let work = async {
             self.nodes.wait_until_synced().await;
-            tokio::join!(self.refresh_periodically(), self.initialise_as_they_come());
+            let workers = (0..self.settings.syncs.max(1)).map(|_| self.initialise_as_they_come());
+            tokio::join!(
+                self.refresh_periodically(),
+                join_all(workers),
+                self.repair_as_they_drift()
+            );
         };
         tokio::select! {
             biased;
@@ -145,6 +170,7 @@ impl NodeController {
             () = work => {}
         }
         self.queue.close();
+        self.drifted.close();
     }
 
     // --- initialisation ---
@@ -159,21 +185,23 @@ impl NodeController {
     }
 
     async fn work_on(&self, batch: Vec<Work<Key>>) {
-        let (mut waiting, mut initialised) = (Vec::new(), Vec::new());
+        let mut waiting = Vec::new();
         for work in batch {
             match self.nodes.named(&work) {
-                None => work.finish(Outcome::Done),
                 Some(node) if initialise::is_uninitialised(&node) => waiting.push((work, node)),
-                Some(node) => initialised.push((work, node)),
+                // Initialised already, it seems by us: what follows the write is still to be done.
+                Some(node) if self.lost_answers.contains(&node) => waiting.push((work, node)),
+                _ => work.finish(Outcome::Done),
             }
         }
-        stream::iter(initialised)
-            .for_each_concurrent(self.settings.syncs.max(1), |(work, node)| async move {
-                let outcome = self.repair_label_pairs(&node).await;
-                work.finish(outcome);
-            })
-            .await;
         if waiting.is_empty() {
+            return;
+        }
+        // A Node that is new now is not asked for either: the wait is for all calls (CASE-THR-03).
+        if let Some(left) = self.throttle.remaining() {
+            for (work, _) in waiting {
+                work.finish(Outcome::RetryAfter(left));
+            }
             return;
         }
         let nodes: Vec<Arc<Node>> = waiting.iter().map(|(_, node)| Arc::clone(node)).collect();
@@ -182,6 +210,8 @@ impl NodeController {
             .for_each_concurrent(
                 self.settings.syncs.max(1),
                 |((work, node), answer)| async move {
+                    // Never closed: an error cannot happen, and would only lift the bound.
+                    let _permit = self.permits.acquire().await.ok();
                     let outcome = match self.initialise(&node, answer).await {
                         Ok(()) => Outcome::Done,
                         Err(error) => self.failed(&work, &node, &error),
@@ -202,9 +232,12 @@ impl NodeController {
                 node = node.name(),
                 "the cloud leaves this Node alone, not initialised"
             );
+            self.lost_answers.forget(node);
             return Ok(());
         };
-        let Some(updated) = self.untaint(node, &metadata).await? else {
+        let untainted = self.untaint(node, &metadata).await?;
+        self.lost_answers.forget(node);
+        let Some(updated) = untainted else {
             return Ok(());
         };
         let delay = self.age(&updated);
@@ -225,7 +258,8 @@ impl NodeController {
     }
 
     /// The one write of the initialisation, again on a fresh read after each conflict. `None` when
-    /// there is nothing to do any more: the taint or the Node is gone.
+    /// there is nothing to do any more: the Node is gone, or someone else removed the taint. A
+    /// write that was applied but not answered is as good as an answered one (CASE-NODE-02).
     async fn untaint(
         &self,
         node: &Arc<Node>,
@@ -235,7 +269,8 @@ impl NodeController {
         let mut current = Arc::clone(node);
         for attempt in 1..=INIT_TRIES {
             let Some(plan) = initialise::plan(&current, metadata, has_ids)? else {
-                return Ok(None);
+                let ours = self.lost_answers.explain(&current);
+                return Ok(ours.then(|| Node::clone(&current)));
             };
             match self.writes.patch(current.name(), &plan.patch).await {
                 Ok(updated) => {
@@ -250,16 +285,37 @@ impl NodeController {
                         "Node changed meanwhile, reading it again"
                     );
                 }
+                Err(error) if error.is_outcome_unknown() => {
+                    let id = plan.patch.provider_id.as_deref();
+                    self.lost_answers
+                        .remember(&current, id.or_else(|| current.provider_id()));
+                    return match self.reread(node).await {
+                        Ok(Some(fresh)) if self.was_untainted(&fresh) => Ok(Some(fresh)),
+                        // Not applied, or not yet: the queue tries again.
+                        _ => Err(error.into()),
+                    };
+                }
                 Err(error) => return Err(error.into()),
             }
-            tokio::time::sleep(self.random.jitter(TRY_PAUSE, 1.0)).await;
-            current = match self.writes.read(node.name()).await? {
-                Some(fresh) if fresh.uid() == node.uid() => Arc::new(fresh),
-                // Another Node has the name now; its own event brings it here.
-                _ => return Ok(None),
+            current = match self.reread(node).await? {
+                Some(fresh) => Arc::new(fresh),
+                None => return Ok(None),
             };
         }
         Ok(None)
+    }
+
+    /// The Node as it is after a pause. `None` when it is gone or another one has the name; that
+    /// one's own event brings it here.
+    async fn reread(&self, node: &Node) -> Result<Option<Node>, NodeWriteError> {
+        tokio::time::sleep(self.random.jitter(TRY_PAUSE, 1.0)).await;
+        let fresh = self.writes.read(node.name()).await?;
+        Ok(fresh.filter(|fresh| fresh.uid() == node.uid()))
+    }
+
+    /// Whether the Node has what a write of ours without an answer would have given it.
+    fn was_untainted(&self, fresh: &Node) -> bool {
+        !initialise::is_uninitialised(fresh) && self.lost_answers.explain(fresh)
     }
 
     async fn first_addresses(
@@ -269,7 +325,7 @@ impl NodeController {
     ) -> Result<(), AddressError> {
         for _ in 1..ADDRESS_TRIES {
             match self.update_addresses(node, cloud).await {
-                Err(AddressError::Write(error)) if !error.is_gone() => {
+                Err(AddressError::Write(error)) if !error.is_gone() && !error.is_other_node() => {
                     tracing::debug!(node = node.name(), %error, "addresses not written, trying again");
                 }
                 other => return other,
@@ -286,6 +342,12 @@ impl NodeController {
             self.recorder
                 .warning(node, "FailedToInitialise", error.to_string());
         }
+        if let InitError::Metadata(error) = error {
+            self.throttle.heed(error);
+            if let Some(after) = wait_named(error) {
+                return Outcome::RetryAfter(after);
+            }
+        }
         let newcomer = error.is_not_yet() && self.age(node) < NEWCOMER_AGE;
         if newcomer && self.queue.failures(key) >= NEWCOMER_FAILURES {
             Outcome::RetryAfter(NEWCOMER_RETRY)
@@ -294,11 +356,32 @@ impl NodeController {
         }
     }
 
+    // --- label pairs ---
+
+    async fn repair_as_they_drift(&self) {
+        while let Some(first) = self.drifted.next().await {
+            let more = iter::from_fn(|| self.drifted.try_next());
+            let batch: Vec<_> = iter::once(first).chain(more).take(self.slice()).collect();
+            stream::iter(batch)
+                .for_each_concurrent(self.settings.syncs.max(1), |work| async move {
+                    let _permit = self.permits.acquire().await.ok();
+                    let outcome = match self.nodes.named(&work) {
+                        Some(node) if !initialise::is_uninitialised(&node) => {
+                            self.repair_label_pairs(&node).await
+                        }
+                        _ => Outcome::Done,
+                    };
+                    work.finish(outcome);
+                })
+                .await;
+        }
+    }
+
     async fn repair_label_pairs(&self, node: &Node) -> Outcome {
         let drifted = labels::drifted_pairs(node);
         match self.set_labels(node, drifted).await {
             Ok(()) => Outcome::Done,
-            Err(error) if error.is_gone() => Outcome::Done,
+            Err(error) if error.is_gone() || error.is_other_node() => Outcome::Done,
             Err(error) => {
                 tracing::warn!(node = node.name(), %error, "labels not repaired, will be retried");
                 Outcome::Retry
@@ -324,12 +407,15 @@ impl NodeController {
             .collect();
         stream::iter(nodes.chunks(self.slice()))
             .for_each_concurrent(self.settings.status_updates.max(1), |slice| async move {
+                // Late is better than a period without.
+                self.throttle.wait().await;
                 let answers = self.metadata(slice).await;
                 for (node, answer) in slice.iter().zip(answers) {
                     match answer {
                         Ok(Some(metadata)) => self.refresh(node, &metadata).await,
                         Ok(None) => {}
                         Err(error) => {
+                            self.throttle.heed(&error);
                             let name = node.name();
                             tracing::warn!(node = name, %error, "instance metadata not read, Node skipped");
                         }
@@ -381,7 +467,7 @@ impl NodeController {
     ) -> Result<(), AddressError> {
         match addresses::wanted(node, cloud)? {
             Some(wanted) if wanted != node.status.addresses => {
-                self.writes.set_addresses(node.name(), &wanted).await?;
+                self.writes.set_addresses(node, &wanted).await?;
                 tracing::info!(node = node.name(), "updated addresses");
                 Ok(())
             }
@@ -398,7 +484,7 @@ impl NodeController {
             return Ok(());
         }
         self.writes
-            .patch(node.name(), &NodePatch::labels(set))
+            .patch(node.name(), &NodePatch::labels(node, set))
             .await?;
         tracing::info!(node = node.name(), "updated labels");
         Ok(())
@@ -424,32 +510,47 @@ pub(crate) fn age(node: &Node, clock: &Clock) -> Duration {
         })
 }
 
-/// Puts a Node into the queue if there may be something to do for it.
-fn enqueue(queue: &WorkQueue<Key>, change: &Change<Node>) {
-    let (old, new) = match change {
-        Change::Applied { old, new } => (old, new),
-        Change::Deleted(node) => {
-            queue.remove(&node.name().to_owned());
-            return;
+/// Puts Nodes into the queues if there may be something to do for them.
+struct Listener {
+    queue: WorkQueue<Key>,
+    drifted: WorkQueue<Key>,
+    lost_answers: LostAnswers,
+}
+
+impl Listener {
+    fn hear(&self, change: &Change<Node>) {
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_deref(), new),
+            Change::Deleted(node) => {
+                let key = node.name().to_owned();
+                self.queue.remove(&key);
+                self.drifted.remove(&key);
+                self.lost_answers.forget(node);
+                return;
+            }
+        };
+        // A heartbeat does not cut a back-off short: only a change that can alter the outcome does.
+        let add = |queue: &WorkQueue<Key>, changed: bool| {
+            let key = new.name().to_owned();
+            if changed || queue.failures(&key) == 0 {
+                queue.add(key);
+            }
+        };
+        let other_labels = old
+            .is_none_or(|old| old.uid() != new.uid() || old.metadata.labels != new.metadata.labels);
+        let uninitialised = initialise::is_uninitialised(new);
+        if !uninitialised && !labels::drifted_pairs(new).is_empty() {
+            add(&self.drifted, other_labels);
         }
-    };
-    let key = new.name().to_owned();
-    if !initialise::is_uninitialised(new) {
-        if !labels::drifted_pairs(new).is_empty() {
-            queue.add(key);
+        if uninitialised || self.lost_answers.contains(new) {
+            let changed = other_labels
+                || old.is_none_or(|old| {
+                    old.spec != new.spec
+                        || old.status.addresses != new.status.addresses
+                        || old.metadata.annotations != new.metadata.annotations
+                });
+            add(&self.queue, changed);
         }
-        return;
-    }
-    // A heartbeat does not cut a back-off short: only a change that can alter the outcome does.
-    let changed = old.as_ref().is_none_or(|old| {
-        old.uid() != new.uid()
-            || old.spec != new.spec
-            || old.status.addresses != new.status.addresses
-            || old.metadata.labels != new.metadata.labels
-            || old.metadata.annotations != new.metadata.annotations
-    });
-    if changed || queue.failures(&key) == 0 {
-        queue.add(key);
     }
 }
 

@@ -6,13 +6,17 @@
 //! | `initialise` | what one Node gets, and whether it may lose the cloud taint |
 //! | `addresses` | the address list: node IP asked for by the kubelet, host names, order |
 //! | `labels` | topology and type labels, additional labels, the old and new names of a label |
+//! | `lost_answers` | Nodes whose initialisation was sent and not answered |
+//! | `throttle` | until when the cloud wants no question |
 //! | `controller` | when: queue, batches, retries, the periodic pass. All I/O is there |
 
 mod addresses;
 mod controller;
 mod initialise;
 mod labels;
+mod lost_answers;
 mod metrics;
+mod throttle;
 
 pub use addresses::NodeIpError;
 pub use controller::NodeController;
@@ -21,3 +25,4 @@ pub use initialise::UNINITIALIZED_TAINT;
 pub(crate) use controller::age;
 pub(crate) use initialise::is_uninitialised;
 pub(crate) use metrics::sample_metrics;
+pub(crate) use throttle::{Throttle, wait_named};

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     cloud::{CloudError, CloudResult, Instances, Power, Presence, Read},
     config::NodeLifecycleSettings,
-    controllers::node::age,
+    controllers::node::{Throttle, age, wait_named},
     kube::{EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
     runtime::{Clock, Context, Random},
 };
@@ -39,6 +39,7 @@ pub struct NodeLifecycleController {
     clock: Clock,
     random: Random,
     metrics: Metrics,
+    throttle: Throttle,
 }
 
 /// What is remembered from round to round.
@@ -87,6 +88,7 @@ impl NodeLifecycleController {
             clock: context.clock.clone(),
             random: context.random.clone(),
             metrics: Metrics::new(&context.registry)?,
+            throttle: Throttle::default(),
         })
     }
 
@@ -134,6 +136,18 @@ impl NodeLifecycleController {
             .map(|node| Action::Taint(node, Shutdown::Unmarked))
             .collect();
         self.act(unmark, memory).await;
+        // A cloud that asked for a pause gets it; what is not asked about proves nothing, so its
+        // proofs begin at zero afterwards.
+        let doubtful = match self.throttle.remaining() {
+            Some(left) if !doubtful.is_empty() => {
+                tracing::info!(
+                    ?left,
+                    "the cloud asked for a pause, no machine is looked up"
+                );
+                Vec::new()
+            }
+            _ => doubtful,
+        };
         let answers = self.ask(doubtful, &memory.proofs).await;
         let Findings {
             mut actions,
@@ -202,7 +216,13 @@ impl NodeLifecycleController {
             self.metrics.count(&answer);
             match answer {
                 // Never decides on doubt, whatever the class (REQ-LIFE-04).
-                Err(error) => failed.push((node, error)),
+                Err(error) => {
+                    self.throttle.heed(&error);
+                    if let Some(wait) = wait_named(&error) {
+                        self.throttle.hold(wait);
+                    }
+                    failed.push((node, error));
+                }
                 Ok(Presence::Present(Power::Stopped)) => {
                     findings.actions.push(Action::Taint(node, Shutdown::Marked));
                 }

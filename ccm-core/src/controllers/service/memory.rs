@@ -33,11 +33,29 @@ pub(super) enum Phase {
     Deleting,
 }
 
+/// The back-off after a failure. Until it is over the same thing is not tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Retry {
+    /// When the next try is due.
+    pub at: Instant,
+    /// Whether a load balancer that stands may be given new backends meanwhile: not when the
+    /// cloud asked for patience.
+    pub hosts: bool,
+}
+
 /// One remembered Service.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// The Service as the cloud was last asked for it.
     pub service: Arc<Service>,
+    /// The Service as an ensure was last begun for it, with or without a cloud call.
+    pub tried: Arc<Service>,
+    /// The Service as the cloud last accepted it: good for host updates while a newer one fails.
+    pub ensured: Option<Arc<Service>>,
+    /// Whether an ensure was ever sent to the cloud.
+    pub sent: bool,
+    /// The back-off that runs.
+    pub retry: Option<Retry>,
     /// How far it has come.
     pub phase: Phase,
     /// The status that the provider gave; `None` while unknown or when another controller
@@ -45,6 +63,8 @@ pub(super) struct Entry {
     pub status: Option<LoadBalancerStatus>,
     /// The backends that the cloud was last given, stored before the call.
     pub targets: Option<Arc<TargetSet>>,
+    /// Whether these backends were refused: they are given again after the next failed ensure.
+    pub hosts_owed: bool,
     /// Whether the labels of Nodes choose the backends.
     pub labels_matter: bool,
     /// The provider's last warnings: a verification repeats none.
@@ -56,9 +76,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) const fn new(service: Arc<Service>, now: Instant) -> Self {
+    pub(super) fn new(service: Arc<Service>, now: Instant) -> Self {
         Self {
+            tried: Arc::clone(&service),
             service,
+            ensured: None,
+            sent: false,
+            retry: None,
+            hosts_owed: false,
             phase: Phase::Pending,
             status: None,
             targets: None,
@@ -66,6 +91,23 @@ impl Entry {
             notes: Vec::new(),
             verify_at: now,
             pass: None,
+        }
+    }
+
+    /// The back-off that still runs.
+    pub(super) fn waiting(&self, now: Instant) -> Option<Retry> {
+        self.retry.filter(|retry| now < retry.at)
+    }
+
+    /// Whether a node change may send a host update: the load balancer stands, and the cloud did
+    /// not ask for patience. While an ensure fails, only within its back-off; without one, the
+    /// next try takes the Nodes of its time.
+    pub(super) fn takes_hosts(&self, now: Instant) -> bool {
+        let waiting = self.waiting(now);
+        match self.phase {
+            Phase::Settled => waiting.is_none_or(|retry| retry.hosts),
+            Phase::Pending => self.ensured.is_some() && waiting.is_some_and(|retry| retry.hosts),
+            Phase::Deleting => false,
         }
     }
 
@@ -139,6 +181,22 @@ impl Memory {
         });
     }
 
+    /// Changes an entry if there is one.
+    pub(super) fn amend(&self, key: &ObjectKey, f: impl FnOnce(&mut Entry)) {
+        self.with(|state| state.entries.get_mut(key).map(f));
+    }
+
+    /// Forgets a Service of which nothing was ever sent to the cloud. Whether it is forgotten.
+    pub(super) fn drop_unsent(&self, key: &ObjectKey) -> bool {
+        self.with(|state| {
+            let unsent = state.entries.get(key).is_none_or(|entry| !entry.sent);
+            if unsent {
+                state.entries.remove(key);
+            }
+            unsent
+        })
+    }
+
     /// Forgets a Service.
     pub(super) fn drop_entry(&self, key: &ObjectKey) {
         self.with(|state| state.entries.remove(key));
@@ -205,11 +263,12 @@ impl Memory {
         self.with(|state| state.entries.values().any(|entry| entry.labels_matter))
     }
 
-    /// The Services whose load balancers do not have these backends yet. A Service that is
-    /// pending or being deleted is not among them: its next try takes the Nodes of that time, and
-    /// a node change must not cut its back-off short.
+    /// The Services whose load balancers do not have these backends yet and may be given them.
+    /// A Service that never had a load balancer, or is being deleted, is not among them: a node
+    /// change must not cut its back-off short.
     pub(super) fn behind(&self, nodes: &[Arc<Node>], pass: &Arc<Pass>) -> Vec<ObjectKey> {
         self.with(|state| {
+            let now = Instant::now();
             let any_labels = state.entries.values().any(|entry| entry.labels_matter);
             let plain = state.targets(nodes, false);
             let labelled = any_labels.then(|| state.targets(nodes, true));
@@ -219,7 +278,7 @@ impl Memory {
                     Some(labelled) if entry.labels_matter => labelled,
                     _ => &plain,
                 };
-                if entry.phase == Phase::Settled && entry.targets.as_ref() != Some(current) {
+                if entry.takes_hosts(now) && entry.targets.as_ref() != Some(current) {
                     entry.pass = Some(Arc::clone(pass));
                     behind.push(key.clone());
                 }
@@ -278,6 +337,20 @@ mod tests {
         let mut other = at("11");
         other.metadata.uid = Some("uid-2".to_owned());
         assert!(!is_newer(&other, &at("10")));
+    }
+
+    /// REQ-SVC-40: a Service that vanished before its first finalizer write leaves nothing behind.
+    #[tokio::test(start_paused = true)]
+    async fn only_an_entry_of_which_nothing_was_sent_is_dropped_without_a_delete() {
+        let memory = Memory::default();
+        let service = Arc::new(fixtures::service());
+        let key = ObjectKey::of(service.as_ref());
+        memory.update(&key, &service, |entry| entry.phase = Phase::Pending);
+        assert!(memory.drop_unsent(&key));
+        assert!(memory.entry(&key).is_none());
+        memory.update(&key, &service, |entry| entry.sent = true);
+        assert!(!memory.drop_unsent(&key));
+        assert!(memory.entry(&key).is_some());
     }
 
     #[test]

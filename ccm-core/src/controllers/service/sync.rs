@@ -66,18 +66,34 @@ pub(super) fn decide(
     let Some(entry) = entry else {
         return Operation::Ensure { quiet: false };
     };
+    let waiting = entry.waiting(now).is_some();
     match entry.phase {
         Phase::Deleting => Operation::FinishDelete,
+        // The same Service failed a moment ago. Its load balancer, if it has one, still follows
+        // the Nodes.
+        Phase::Pending if waiting && !needs_update(&entry.tried, service) => {
+            hosts(entry, targets, now)
+        }
         Phase::Pending => Operation::Ensure { quiet: false },
         Phase::Settled if needs_update(&entry.service, service) => {
             Operation::Ensure { quiet: false }
         }
-        Phase::Settled if now >= entry.verify_at => Operation::Ensure { quiet: true },
+        Phase::Settled if now >= entry.verify_at && !waiting => Operation::Ensure { quiet: true },
+        // First what the traffic needs: a repair that the API server refuses must not hold it up.
+        Phase::Settled if waiting && hosts(entry, targets, now) == Operation::UpdateHosts => {
+            Operation::UpdateHosts
+        }
         Phase::Settled if !has_cleanup_finalizer(service) => Operation::RestoreFinalizer,
         Phase::Settled if entry.lost_status(service) => Operation::RestoreStatus,
-        Phase::Settled if entry.targets.as_deref() != Some(targets) => Operation::UpdateHosts,
-        Phase::Settled => Operation::Nothing,
+        Phase::Settled => hosts(entry, targets, now),
     }
+}
+
+fn hosts(entry: &Entry, targets: &TargetSet, now: Instant) -> Operation {
+    if entry.takes_hosts(now) && entry.targets.as_deref() != Some(targets) {
+        return Operation::UpdateHosts;
+    }
+    Operation::Nothing
 }
 
 /// Whether the Service has no use for a load balancer of ours. One that is being deleted has none
@@ -95,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::service::fixtures,
+        controllers::service::{fixtures, memory::Retry},
         kube::{LoadBalancerIngress, LoadBalancerStatus},
     };
 
@@ -260,6 +276,91 @@ mod tests {
             decide(None, Some(&entry), &targets(&["a"]), now),
             Op::DeleteRemembered
         );
+    }
+
+    /// REQ-SVC-17, REQ-SVC-24: within a back-off only new backends or a new wish lead to a call.
+    #[tokio::test(start_paused = true)]
+    async fn a_back_off_is_kept_but_backends_follow_the_nodes() {
+        use Operation as Op;
+        let now = Instant::now();
+        let cases: [(&str, Edit, Op); 11] = [
+            ("failed", |_, _| {}, Op::Nothing),
+            (
+                "failed, Nodes changed",
+                |_, e| e.targets = None,
+                Op::UpdateHosts,
+            ),
+            (
+                "failed, Nodes changed, never ensured",
+                |_, e| (e.targets, e.ensured) = (None, None),
+                Op::Nothing,
+            ),
+            (
+                "failed, Nodes changed, patience asked for",
+                |_, e| {
+                    e.targets = None;
+                    e.retry.as_mut().unwrap().hosts = false;
+                },
+                Op::Nothing,
+            ),
+            (
+                "failed, corrected",
+                |s, _| s.spec.ports[0].port = 81,
+                Op::Ensure { quiet: false },
+            ),
+            (
+                "failed, back-off over",
+                |_, e| e.retry.as_mut().unwrap().at = Instant::now(),
+                Op::Ensure { quiet: false },
+            ),
+            (
+                "delete failed, Nodes changed",
+                |_, e| (e.targets, e.phase) = (None, Phase::Deleting),
+                Op::FinishDelete,
+            ),
+            (
+                "verification failed",
+                |_, e| (e.phase, e.verify_at) = (Phase::Settled, Instant::now()),
+                Op::Nothing,
+            ),
+            (
+                "verification failed, Nodes changed",
+                |_, e| {
+                    (e.phase, e.verify_at) = (Phase::Settled, Instant::now());
+                    e.targets = None;
+                },
+                Op::UpdateHosts,
+            ),
+            (
+                "repair failed, Nodes changed",
+                |s, e| {
+                    e.phase = Phase::Settled;
+                    e.targets = None;
+                    s.metadata.finalizers = None;
+                },
+                Op::UpdateHosts,
+            ),
+            (
+                "verification failed, back-off over",
+                |_, e| {
+                    (e.phase, e.verify_at) = (Phase::Settled, Instant::now());
+                    e.retry.as_mut().unwrap().at = Instant::now();
+                },
+                Op::Ensure { quiet: true },
+            ),
+        ];
+        for (what, edit, want) in cases {
+            let (mut service, mut entry) = settled(now);
+            entry.phase = Phase::Pending;
+            entry.ensured = Some(Arc::clone(&entry.service));
+            entry.retry = Some(Retry {
+                at: now + Duration::from_secs(5),
+                hosts: true,
+            });
+            edit(&mut service, &mut entry);
+            let got = decide(Some(&service), Some(&entry), &targets(&["a"]), now);
+            assert_eq!(got, want, "{what}");
+        }
     }
 
     /// REQ-SVC-07, REQ-SVC-46

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     events::Events,
-    memory::{Entry, Memory, Phase},
+    memory::{Entry, Memory, Phase, Retry},
     metrics::Metrics,
     predicates::{CLEANUP_FINALIZER, has_cleanup_finalizer, is_load_balancer, wants_load_balancer},
     status,
@@ -40,6 +40,15 @@ enum Next {
     Stop,
 }
 
+/// What there is to do for a key and what it was decided from.
+struct View {
+    operation: Operation,
+    latest: Option<Arc<Service>>,
+    entry: Option<Entry>,
+    nodes: Vec<Arc<Node>>,
+    targets: Arc<TargetSet>,
+}
+
 /// What the work needs.
 pub(super) struct Worker {
     pub services: Store<Service>,
@@ -58,44 +67,92 @@ impl Worker {
     /// Works on a key and says when it wants to be seen again.
     pub(super) async fn sync(&self, key: &ObjectKey) -> Outcome {
         self.memory.engage(key);
-        let result = self.converge(key).await;
-        self.memory.leave_pass(key);
-        match result {
-            Ok(()) => {
-                self.memory.disengage(key);
-                Outcome::Done
-            }
+        let outcome = match self.converge(key).await {
+            Ok(()) => self.rest(key),
             Err(error) => {
                 tracing::warn!(service = %key, class = error.class().as_str(), %error, "service sync failed");
-                match error.retry_after() {
-                    // A wait of nothing would be a busy loop: the back-off holds then.
-                    Some(after) if !after.is_zero() => Outcome::RetryAfter(after),
-                    _ => Outcome::Retry,
-                }
+                self.back_off(key, &error).await
             }
+        };
+        self.memory.leave_pass(key);
+        outcome
+    }
+
+    /// All was done that can be done now. A back-off that still runs is gone on with: a host
+    /// update in between neither ends it nor forgets the failures.
+    fn rest(&self, key: &ObjectKey) -> Outcome {
+        let now = Instant::now();
+        let entry = self.memory.entry(key);
+        if let Some(retry) = entry.and_then(|entry| entry.waiting(now)) {
+            return Outcome::RetryAfter(retry.at.saturating_duration_since(now));
+        }
+        self.memory.amend(key, |entry| entry.retry = None);
+        self.plan_verification(key);
+        self.memory.disengage(key);
+        Outcome::Done
+    }
+
+    /// Begins the back-off, and lets a load balancer that stands have the current backends.
+    async fn back_off(&self, key: &ObjectKey, error: &CloudError) -> Outcome {
+        // A wait of nothing would be a busy loop: the back-off holds then.
+        let named = error.retry_after().filter(|after| !after.is_zero());
+        let wait = named.unwrap_or_else(|| self.queue.back_off(key));
+        let latest = self.memory.latest(key, &self.services);
+        let hosts = named.is_none() && latest.is_some_and(|service| !is_leaving(&service));
+        let at = Instant::now() + wait;
+        self.memory
+            .amend(key, |entry| entry.retry = Some(Retry { at, hosts }));
+        let view = self.look(key);
+        if let (Operation::UpdateHosts, Some(service), Some(entry)) =
+            (view.operation, &view.latest, &view.entry)
+            && let Err(error) = self
+                .update_hosts(key, service, entry, &view.nodes, view.targets)
+                .await
+        {
+            tracing::warn!(service = %key, %error, "host update failed");
+        }
+        named.map_or(Outcome::Retry, Outcome::RetryAfter)
+    }
+
+    fn look(&self, key: &ObjectKey) -> View {
+        let latest = self.memory.latest(key, &self.services);
+        let entry = self.memory.entry(key);
+        let nodes = targets::eligible(self.nodes.list());
+        let by_label = entry.as_ref().is_some_and(|entry| entry.labels_matter);
+        let targets = self.memory.targets(&nodes, by_label);
+        View {
+            operation: decide(latest.as_deref(), entry.as_ref(), &targets, Instant::now()),
+            latest,
+            entry,
+            nodes,
+            targets,
         }
     }
 
     async fn converge(&self, key: &ObjectKey) -> CloudResult<()> {
         for _ in 0..MAX_STEPS {
             if self.step(key).await? == Next::Stop {
-                self.plan_verification(key);
                 return Ok(());
             }
         }
         // Backed off: whatever keeps changing must not keep a worker.
-        Err(CloudError::transient(format!(
+        let error = CloudError::transient(format!(
             "the Service was not at rest after {MAX_STEPS} steps"
-        )))
+        ));
+        if let Some(service) = self.memory.latest(key, &self.services) {
+            self.events.sync_failed(&service, &error);
+        }
+        Err(error)
     }
 
     async fn step(&self, key: &ObjectKey) -> CloudResult<Next> {
-        let latest = self.memory.latest(key, &self.services);
-        let entry = self.memory.entry(key);
-        let nodes = targets::eligible(self.nodes.list());
-        let by_label = entry.as_ref().is_some_and(|entry| entry.labels_matter);
-        let targets = self.memory.targets(&nodes, by_label);
-        let operation = decide(latest.as_deref(), entry.as_ref(), &targets, Instant::now());
+        let View {
+            operation,
+            latest,
+            entry,
+            nodes,
+            targets,
+        } = self.look(key);
         if operation != Operation::Nothing {
             tracing::debug!(service = %key, ?operation, "service needs work");
         }
@@ -120,7 +177,12 @@ impl Worker {
                 self.publish(key, &service, status).await
             }
             Operation::UpdateHosts => {
-                return self.update_hosts(key, &service, &nodes, targets).await;
+                let Some(entry) = &entry else {
+                    return Ok(Next::Stop);
+                };
+                return self
+                    .update_hosts(key, &service, entry, &nodes, targets)
+                    .await;
             }
             Operation::Nothing | Operation::DeleteRemembered => Ok(Next::Stop),
         };
@@ -147,8 +209,13 @@ impl Worker {
         nodes: &[Arc<Node>],
         quiet: bool,
     ) -> CloudResult<Next> {
-        self.memory
-            .update(key, &service, |entry| entry.phase = Phase::Pending);
+        self.memory.update(key, &service, |entry| {
+            // A verification that fails takes nothing from a load balancer that stands.
+            if !quiet {
+                entry.phase = Phase::Pending;
+            }
+            entry.tried = Arc::clone(&service);
+        });
         if !quiet {
             self.events.ensuring(&service);
         }
@@ -156,21 +223,13 @@ impl Worker {
             match self.add_finalizer(key, &service).await? {
                 Some(now) if !is_leaving(&now) => service = now,
                 Some(_) => return Ok(Next::Again),
-                None => return Ok(Next::Stop),
+                None => return Ok(self.vanished(key)),
             }
         }
         if nodes.is_empty() && !quiet {
             self.events.no_nodes(&service);
         }
-        let labels_matter = self.cloud.node_labels_matter(&service);
-        let targets = self.memory.targets(nodes, labels_matter);
-        self.memory.update(key, &service, |entry| {
-            entry.service = Arc::clone(&service);
-            entry.labels_matter = labels_matter;
-            entry.targets = Some(targets);
-        });
-        let ensured = self.cloud.ensure(&service, nodes).await;
-        match ensured.map_err(|error| error.context("failed to ensure load balancer"))? {
+        match self.ensure_in_cloud(key, &service, nodes).await? {
             Ensured::ImplementedElsewhere { notes } => {
                 self.tell_notes(key, &service, &notes, quiet);
                 self.settle(key, &service, None, notes);
@@ -188,6 +247,45 @@ impl Worker {
         Ok(Next::Again)
     }
 
+    async fn ensure_in_cloud(
+        &self,
+        key: &ObjectKey,
+        service: &Arc<Service>,
+        nodes: &[Arc<Node>],
+    ) -> CloudResult<Ensured> {
+        let labels_matter = self.cloud.node_labels_matter(service);
+        let targets = self.memory.targets(nodes, labels_matter);
+        let mut before = (None, false);
+        self.memory.update(key, service, |entry| {
+            entry.service = Arc::clone(service);
+            entry.tried = Arc::clone(service);
+            entry.sent = true;
+            let given = entry.targets.replace(targets);
+            before = (given.filter(|_| !entry.hosts_owed), entry.labels_matter);
+            entry.labels_matter = labels_matter;
+        });
+        let result = self.cloud.ensure(service, nodes).await;
+        self.memory.update(key, service, |entry| {
+            entry.hosts_owed = false;
+            if result.is_ok() {
+                entry.ensured = Some(Arc::clone(service));
+            } else {
+                // An ensure that failed may not have come as far as the backends.
+                (entry.targets, entry.labels_matter) = before;
+            }
+        });
+        result.map_err(|error| error.context("failed to ensure load balancer"))
+    }
+
+    /// The object was gone when its finalizer was to be written. If the watch has told so already,
+    /// nobody else will look at the key again.
+    fn vanished(&self, key: &ObjectKey) -> Next {
+        if self.services.get(key).is_some() || self.memory.drop_unsent(key) {
+            return Next::Stop;
+        }
+        Next::Again
+    }
+
     fn settle(
         &self,
         key: &ObjectKey,
@@ -198,6 +296,7 @@ impl Worker {
         let wait = self.random.jitter(self.verify_period, VERIFY_JITTER);
         self.memory.update(key, service, |entry| {
             entry.phase = Phase::Settled;
+            entry.retry = None;
             entry.status = status;
             entry.notes = notes;
             entry.verify_at = Instant::now() + wait;
@@ -213,20 +312,27 @@ impl Worker {
         }
     }
 
+    /// Gives the load balancer the current backends. While an ensure of the Service fails they go
+    /// out in the name of the Service that the cloud accepted last.
     async fn update_hosts(
         &self,
         key: &ObjectKey,
         service: &Arc<Service>,
+        entry: &Entry,
         nodes: &[Arc<Node>],
         targets: Arc<TargetSet>,
     ) -> CloudResult<Next> {
         // Before the call: a set that failed is not tried again by the node loop, the ensure that
         // follows takes the Nodes of its time.
-        self.memory
-            .update(key, service, |entry| entry.targets = Some(targets));
+        self.memory.update(key, service, |entry| {
+            entry.targets = Some(targets);
+            entry.hosts_owed = false;
+        });
         self.metrics.syncs.inc();
         let start = Instant::now();
-        let updated = self.cloud.update(service, nodes).await;
+        let accepted = entry.ensured.as_ref();
+        let accepted = accepted.filter(|_| entry.phase == Phase::Pending);
+        let updated = self.cloud.update(accepted.unwrap_or(service), nodes).await;
         self.metrics
             .update_latency
             .observe(start.elapsed().as_secs_f64());
@@ -250,11 +356,17 @@ impl Worker {
             }
             Err(error) => error,
         };
+        if entry.waiting(start).is_some() {
+            self.hosts_refused(key, service, nodes, &error);
+            return Ok(Next::Again);
+        }
         // A cloud that asks for patience is not asked anything now.
         let missing = error.is_not_found()
             || (error.retry_after().is_none() && matches!(self.cloud.get(service).await, Ok(None)));
-        self.memory
-            .update(key, service, |entry| entry.phase = Phase::Pending);
+        self.memory.update(key, service, |entry| {
+            entry.phase = Phase::Pending;
+            entry.hosts_owed = true;
+        });
         if missing {
             // Not a failure of the update, but the Service wants one: it is made again now.
             return Ok(Next::Again);
@@ -265,6 +377,27 @@ impl Worker {
             Some(_) => Err(error),
             None => Ok(Next::Again),
         }
+    }
+
+    /// A host update failed while an ensure backs off: the back-off stays as it is, or becomes as
+    /// long as the cloud asks.
+    fn hosts_refused(
+        &self,
+        key: &ObjectKey,
+        service: &Arc<Service>,
+        nodes: &[Arc<Node>],
+        error: &CloudError,
+    ) {
+        let patience = error.retry_after().map(|after| Instant::now() + after);
+        self.memory.update(key, service, |entry| {
+            entry.hosts_owed = true;
+            if let (Some(until), Some(retry)) = (patience, &mut entry.retry) {
+                retry.at = retry.at.max(until);
+                retry.hosts = false;
+            }
+        });
+        self.metrics.node_sync_errors.inc();
+        self.events.update_failed(service, nodes, error);
     }
 
     /// Deletes what the cloud has of the Service, then lets go of the object. Of a Service of
@@ -370,7 +503,15 @@ impl Worker {
         let answer = answer.map_err(|error| {
             api_error(error).context("failed to add load balancer cleanup finalizer")
         })?;
-        Ok(answer.map(|now| self.keep(key, now)))
+        let Some(now) = answer.map(|now| self.keep(key, now)) else {
+            return Ok(None);
+        };
+        if !is_leaving(&now) && !has_cleanup_finalizer(&now) {
+            return Err(CloudError::transient(
+                "failed to add load balancer cleanup finalizer: the API server did not keep it",
+            ));
+        }
+        Ok(Some(now))
     }
 
     /// Whether the object remains.

@@ -252,7 +252,7 @@ impl Manager {
             if self.env.get(name).is_some() {
                 tracing::warn!(
                     variable = name,
-                    "the API server is reached directly, the proxy variable is not used"
+                    "the API server is reached directly, the proxy variable is for calls to the cloud only"
                 );
             }
         }

@@ -29,6 +29,9 @@ use metrics::Series;
 pub use backoff::Backoff;
 pub use metrics::QueueMetrics;
 
+/// What a delay too long for the clock becomes: longer than any process lives.
+const FAR_FUTURE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// What a key must be.
 pub trait Key: Ord + Clone + fmt::Debug + Send + Sync + 'static {}
 impl<T: Ord + Clone + fmt::Debug + Send + Sync + 'static> Key for T {}
@@ -143,6 +146,11 @@ impl<K: Key> WorkQueue<K> {
     /// How often the key failed in a row.
     pub fn failures(&self, key: &K) -> u32 {
         self.0.lock().failures.get(key).copied().unwrap_or(0)
+    }
+
+    /// The back-off that the key's next failure brings, without what the shared bucket adds.
+    pub fn back_off(&self, key: &K) -> Duration {
+        self.0.backoff.delay(self.failures(key))
     }
 
     /// Keys that wait to be handed out now.
@@ -261,7 +269,9 @@ impl<K: Key> Shared<K> {
         if state.closed || state.dirty.contains_key(&key) {
             return;
         }
-        let at = Instant::now() + after;
+        let now = Instant::now();
+        // An overflow would panic, and a panic ends the process.
+        let at = now.checked_add(after).unwrap_or_else(|| now + FAR_FUTURE);
         if let Some(earlier) = state.delayed_at.get(&key) {
             if earlier.0 <= at {
                 return;

@@ -175,3 +175,16 @@ async fn workers_finish_what_they_have_and_stop() {
     run.await;
     assert_eq!(*done.lock().unwrap(), BTreeSet::from(["a", "b"]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_beyond_the_clock_is_a_long_wait_and_no_panic() {
+    let (queue, _registry) = queue(Backoff::SERVICE);
+    queue.add_after("a", Duration::MAX);
+    queue.add("b");
+    assert_eq!(*queue.next().await.unwrap(), "b");
+    tokio::time::advance(Duration::from_secs(24 * 60 * 60)).await;
+    assert!(queue.try_next().is_none(), "it waits");
+    assert!(!queue.is_idle(), "it is not lost");
+    queue.add_after("a", Duration::from_secs(1));
+    assert_eq!(*queue.next().await.unwrap(), "a", "the earliest counts");
+}

@@ -677,6 +677,14 @@ async fn tags_of_up_to_twenty_resources_are_described_at_once() {
         client.elb_error("AddTags", &twice).await,
         "DuplicateTagKeys"
     );
+    for (action, what) in [
+        ("AddTags", tags[0]),
+        ("RemoveTags", ("TagKeys.member.1", "a")),
+    ] {
+        let both = [many[0], many[1], what];
+        assert_eq!(client.elb_error(action, &both).await, "ValidationError");
+        client.elb(action, &[many[0], what]).await;
+    }
     let gone = arn.replace("targetgroup/tcp", "targetgroup/other");
     assert_eq!(
         client

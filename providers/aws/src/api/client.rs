@@ -141,8 +141,11 @@ fn base(connect: &Connect<'_>) -> SdkConfig {
     builder.build()
 }
 
-/// How requests leave the process: HTTPS with ring, through the proxy of `HTTP(S)_PROXY` if set.
+/// How requests leave the process: HTTPS with ring, and as the Go manager does through the proxy of
+/// `HTTPS_PROXY` or `HTTP_PROXY`, except to the hosts of `NO_PROXY`.
 pub fn http_client() -> SharedHttpClient {
+    // The one place where the environment is not passed in: the SDK cannot be told one proxy for
+    // HTTP and another one for HTTPS in any other way.
     let proxy = ProxyConfig::from_env();
     HttpBuilder::new().build_with_connector_fn(move |settings, components| {
         let mut connector = Connector::builder()

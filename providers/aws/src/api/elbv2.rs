@@ -14,7 +14,7 @@ pub type Attributes = BTreeMap<String, String>;
 /// The most targets one register or deregister call takes.
 pub const TARGETS_PER_CALL: usize = 100;
 
-/// The most resources one DescribeTags, AddTags or DescribeLoadBalancers call takes.
+/// The most resources one DescribeTags or DescribeLoadBalancers call takes.
 pub const RESOURCES_PER_CALL: usize = 20;
 
 /// The scheme of a load balancer that only the VPC reaches.
@@ -170,8 +170,10 @@ pub struct ListenerSpec {
 pub struct Listener {
     /// Its ARN.
     pub arn: String,
-    /// What it does; the target group is empty when its first action does not forward to one.
+    /// What it does; the target group is empty when its actions do not forward to one.
     pub spec: ListenerSpec,
+    /// Further target groups that a weighted forward leads to: someone else's doing.
+    pub also_forwards_to: BTreeSet<String>,
 }
 
 /// The Elastic Load Balancing API, version 2. Errors carry AWS's code.
@@ -235,14 +237,11 @@ pub trait Elbv2Api: Send + Sync {
         attributes: &Attributes,
     ) -> CloudResult<()>;
 
-    /// The tags of each resource, asked for in slices of [`RESOURCES_PER_CALL`].
+    /// The tags of each resource, asked for in slices of [`RESOURCES_PER_CALL`]. What does not
+    /// exist is left out.
     async fn resource_tags(&self, arns: &BTreeSet<String>) -> CloudResult<BTreeMap<String, Tags>>;
-    /// Adds or overwrites tags of at most [`RESOURCES_PER_CALL`] resources.
-    async fn add_tags(&self, arns: &BTreeSet<String>, tags: &Tags) -> CloudResult<()>;
-    /// Removes tags of at most [`RESOURCES_PER_CALL`] resources.
-    async fn remove_tags(
-        &self,
-        arns: &BTreeSet<String>,
-        keys: &BTreeSet<String>,
-    ) -> CloudResult<()>;
+    /// Adds or overwrites tags of a resource. AWS takes one resource a call.
+    async fn add_tags(&self, arn: &str, tags: &Tags) -> CloudResult<()>;
+    /// Removes tags of a resource. AWS takes one resource a call.
+    async fn remove_tags(&self, arn: &str, keys: &BTreeSet<String>) -> CloudResult<()>;
 }

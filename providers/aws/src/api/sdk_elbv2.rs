@@ -31,6 +31,24 @@ impl SdkElbv2 {
         Self { client, calls }
     }
 
+    /// One call; a resource that does not exist fails it.
+    async fn describe_tags(&self, arns: &[String]) -> CloudResult<BTreeMap<String, Tags>> {
+        let send = self
+            .client
+            .describe_tags()
+            .set_resource_arns(Some(arns.to_vec()))
+            .send();
+        let answer = self.calls.call("DescribeTags", send).await?;
+        let resources = answer.tag_descriptions.unwrap_or_default().into_iter();
+        Ok(resources
+            .filter_map(|resource| {
+                let tags = resource.tags.unwrap_or_default().into_iter();
+                let tags = tags.filter_map(|t| Some((t.key?, t.value.unwrap_or_default())));
+                Some((resource.resource_arn?, tags.collect()))
+            })
+            .collect())
+    }
+
     async fn target_groups(
         &self,
         request: impl Fn() -> aws_sdk_elasticloadbalancingv2::operation::describe_target_groups::builders::DescribeTargetGroupsFluentBuilder
@@ -393,43 +411,39 @@ impl Elbv2Api for SdkElbv2 {
         let arns: Vec<String> = arns.iter().cloned().collect();
         let mut found = BTreeMap::new();
         for slice in arns.chunks(RESOURCES_PER_CALL) {
-            let send = self
-                .client
-                .describe_tags()
-                .set_resource_arns(Some(slice.to_vec()))
-                .send();
-            let answer = self.calls.call("DescribeTags", send).await?;
-            for resource in answer.tag_descriptions.unwrap_or_default() {
-                let Some(arn) = resource.resource_arn else {
-                    continue;
-                };
-                let tags = resource.tags.unwrap_or_default().into_iter();
-                let tags = tags.filter_map(|t| Some((t.key?, t.value.unwrap_or_default())));
-                found.insert(arn, tags.collect());
+            match self.describe_tags(slice).await {
+                Ok(tags) => found.extend(tags),
+                // One that is gone fails the whole call, which does not always say which.
+                Err(error) if error.is_not_found() => {
+                    for arn in slice {
+                        match self.describe_tags(std::slice::from_ref(arn)).await {
+                            Ok(tags) => found.extend(tags),
+                            Err(error) if error.is_not_found() => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(found)
     }
 
-    async fn add_tags(&self, arns: &BTreeSet<String>, tags: &Tags) -> CloudResult<()> {
+    async fn add_tags(&self, arn: &str, tags: &Tags) -> CloudResult<()> {
         let send = self
             .client
             .add_tags()
-            .set_resource_arns(Some(arns.iter().cloned().collect()))
+            .resource_arns(arn)
             .set_tags(tag_list(tags))
             .send();
         self.calls.call("AddTags", send).await.map(drop)
     }
 
-    async fn remove_tags(
-        &self,
-        arns: &BTreeSet<String>,
-        keys: &BTreeSet<String>,
-    ) -> CloudResult<()> {
+    async fn remove_tags(&self, arn: &str, keys: &BTreeSet<String>) -> CloudResult<()> {
         let send = self
             .client
             .remove_tags()
-            .set_resource_arns(Some(arns.iter().cloned().collect()))
+            .resource_arns(arn)
             .set_tag_keys(Some(keys.iter().cloned().collect()))
             .send();
         self.calls.call("RemoveTags", send).await.map(drop)
@@ -543,19 +557,23 @@ fn target_group(group: sdk::TargetGroup) -> TargetGroup {
 }
 
 fn listener(listener: sdk::Listener) -> Listener {
-    let first = listener
+    let mut forwards = listener
         .default_actions
         .unwrap_or_default()
         .into_iter()
-        .next();
-    // A weighted forward of one group may be shown in the long form only.
-    let target_group = first.and_then(|action| {
-        action.target_group_arn.or_else(|| {
-            let groups = action.forward_config?.target_groups?;
-            groups.into_iter().next()?.target_group_arn
-        })
-    });
+        .flat_map(|action| {
+            // A weighted forward is shown in the long form only.
+            let weighted = action.forward_config.and_then(|f| f.target_groups);
+            let weighted = weighted.unwrap_or_default().into_iter();
+            let weighted = weighted.filter_map(|group| group.target_group_arn);
+            action.target_group_arn.into_iter().chain(weighted)
+        });
+    let target_group = forwards.next();
+    let also_forwards_to = forwards
+        .filter(|arn| Some(arn) != target_group.as_ref())
+        .collect();
     Listener {
+        also_forwards_to,
         arn: listener.listener_arn.unwrap_or_default(),
         spec: ListenerSpec {
             port: listener.port.unwrap_or_default(),

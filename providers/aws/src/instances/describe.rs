@@ -183,7 +183,8 @@ fn failed(ids: Vec<InstanceId>, error: CloudError) -> Answers<InstanceId, Found>
 /// The ids that an "unknown id" or "malformed id" error names. Empty for every other error.
 fn named_in(ids: &[InstanceId], error: &CloudError) -> BTreeSet<InstanceId> {
     let not_found = is_instance_not_found(error);
-    if !not_found && error.code() != Some("InvalidInstanceID.Malformed") {
+    let malformed = ["InvalidInstanceID.Malformed", "InvalidID"];
+    if !not_found && !error.code().is_some_and(|code| malformed.contains(&code)) {
         return BTreeSet::new();
     }
     let text = error.to_string();

@@ -17,7 +17,7 @@ use super::{
     Describer, InstanceId,
     describe::{Found, copy, no_answer},
 };
-use crate::{api::Instance, tags::ClusterTags};
+use crate::{api::Instance, error::is_malformed_instance_id, tags::ClusterTags};
 
 /// How long a running instance is known. Upstream's cache time.
 const KNOWN_FOR: Duration = Duration::from_mins(10);
@@ -52,16 +52,17 @@ impl InstanceStore {
         }
     }
 
-    /// The instances of these ids. Absent from the answer: ids that EC2 does not know, Fargate
-    /// Nodes, and instances without the cluster tag. All states are included: the caller decides
-    /// with [`Instance::is_running`], at most ten minutes after the fact.
+    /// The instances of these ids; `None` for ids that EC2 does not show or that cannot be instance
+    /// ids. Absent from the answer: Fargate Nodes and instances without the cluster tag. All states
+    /// are included: the caller decides with [`Instance::is_running`], at most ten minutes after the
+    /// fact.
     ///
     /// # Errors
     /// The cloud could not be asked for one of them: then nothing is known of any.
-    pub async fn target_instances(
+    pub async fn look_up(
         &self,
         ids: &BTreeSet<InstanceId>,
-    ) -> CloudResult<BTreeMap<InstanceId, Arc<Instance>>> {
+    ) -> CloudResult<BTreeMap<InstanceId, Found>> {
         if !self.unknown(ids).is_empty() {
             let _one = self.fetching.lock().await;
             // Whoever was first may have fetched ours too.
@@ -70,8 +71,12 @@ impl InstanceStore {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(ids
             .iter()
-            .filter_map(|id| Some((id.clone(), entries.get(id)?.found.clone()?)))
-            .filter(|(_, instance)| self.cluster.has_cluster_tag(&instance.tags))
+            .filter_map(|id| Some((id.clone(), entries.get(id)?.found.clone())))
+            .filter(|(_, found)| {
+                found
+                    .as_ref()
+                    .is_none_or(|instance| self.cluster.has_cluster_tag(&instance.tags))
+            })
             .collect())
     }
 
@@ -112,6 +117,10 @@ impl InstanceStore {
             match answers.remove(&id) {
                 Some(Ok(found)) => {
                     entries.insert(id, self.entry(found));
+                }
+                // One Node with such an id must not keep the others from every load balancer.
+                Some(Err(error)) if is_malformed_instance_id(&error, id.as_str()) => {
+                    entries.insert(id, self.entry(None));
                 }
                 Some(Err(error)) => failed = failed.or_else(|| Some(copy(&error))),
                 None => failed = failed.or_else(|| Some(no_answer())),
@@ -163,6 +172,20 @@ mod tests {
     fn store(ec2: &Arc<FakeEc2>) -> InstanceStore {
         let describer = Describer::new(Arc::clone(ec2) as Arc<dyn Ec2>, cluster());
         InstanceStore::new(describer, cluster())
+    }
+
+    impl InstanceStore {
+        /// What there is of these ids.
+        async fn target_instances(
+            &self,
+            ids: &BTreeSet<InstanceId>,
+        ) -> CloudResult<BTreeMap<InstanceId, Arc<Instance>>> {
+            let found = self.look_up(ids).await?;
+            Ok(found
+                .into_iter()
+                .filter_map(|(id, found)| Some((id, found?)))
+                .collect())
+        }
     }
 
     fn set(ids: &[&str]) -> BTreeSet<InstanceId> {
@@ -249,6 +272,25 @@ mod tests {
         store.forget([&id("i-1")]);
         store.target_instances(&set(&["i-1"])).await.unwrap();
         assert_eq!(ec2.calls().len(), 2);
+    }
+
+    /// REQ-AWS-ID-14 and CASE-NODE-10
+    #[tokio::test(start_paused = true)]
+    async fn a_malformed_id_does_not_keep_out_the_others_and_is_not_asked_for_again_soon() {
+        let ec2 = FakeEc2::with([instance("i-1")]);
+        let store = store(&ec2);
+        let ids = set(&["i-1", "i-bad"]);
+        for _ in 0..3 {
+            let found = store.look_up(&ids).await.unwrap();
+            assert!(found[&id("i-1")].is_some() && found[&id("i-bad")].is_none());
+        }
+        assert_eq!(ec2.calls(), ["DescribeInstances 2", "DescribeInstances 1"]);
+        tokio::time::advance(DOUBTED_FOR).await;
+        store.look_up(&ids).await.unwrap();
+        assert_eq!(ec2.calls().len(), 3);
+        let describer = Describer::new(Arc::clone(&ec2) as Arc<dyn Ec2>, cluster());
+        let answers = describer.by_ids(set(&["i-bad"])).await;
+        assert!(answers[&id("i-bad")].is_err(), "still an error for others");
     }
 
     #[tokio::test(start_paused = true)]

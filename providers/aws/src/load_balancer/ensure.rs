@@ -1,43 +1,34 @@
 //! The pass that makes a network load balancer as its Service asks.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use ccm_core::{
     cloud::{Class, CloudError, CloudResult, Note},
     converge::{ConvergeError, converge},
     kube::{LoadBalancerStatus, Node, Service},
 };
-use ipnet::Ipv4Net;
 use tokio::time::Instant;
 
 use super::{
     AwsLoadBalancers,
+    backends::{Backends, joined},
     memory::Settled,
     nlb::{
         desired::{Phase, Want, desired, mappings},
-        plan::{Have, Nlb},
+        plan::{Action, Have, Nlb},
     },
-    node_rules::{Needs, node_group},
-    preflight::{Request, node_matches, preflight},
+    node_groups::Access,
+    preflight::{Request, preflight},
     status_of,
     subnets::{Network, discover, named},
 };
 use crate::{
     annotations,
-    api::{
-        Instance,
-        elbv2::{LoadBalancer, SCHEME_INTERNAL, SubnetMapping},
-        network::Subnet,
-    },
+    api::elbv2::{LoadBalancer, SCHEME_INTERNAL, SubnetMapping},
     instances::InstanceId,
     names::NLB_SECURITY_GROUP_DESCRIPTION,
     notes,
 };
-
-type Instances = BTreeMap<InstanceId, Arc<Instance>>;
 
 impl AwsLoadBalancers {
     /// One pass. `must_exist` is the update of backends, which never makes a load balancer.
@@ -50,8 +41,8 @@ impl AwsLoadBalancers {
         let request = preflight(service, &self.settings)?;
         let settled = self.memories.take_settled(&request.name);
         let mut notes = Vec::new();
-        let instances = self.targets(&request, nodes, &mut notes).await?;
-        let answer = self.pass(&request, &instances, settled, must_exist).await;
+        let backends = self.backends(&request, nodes, &mut notes).await?;
+        let answer = self.pass(&request, &backends, settled, must_exist).await;
         let settled = match answer {
             Ok(settled) => settled,
             Err(error) => {
@@ -61,7 +52,7 @@ impl AwsLoadBalancers {
                 return Err(error);
             }
         };
-        notes.extend(self.notes(&request, &settled.have, instances.len()));
+        notes.extend(self.notes(&request, &settled.have, &backends));
         let status = settled
             .have
             .load_balancer
@@ -75,7 +66,7 @@ impl AwsLoadBalancers {
     async fn pass(
         &self,
         request: &Request,
-        instances: &Instances,
+        backends: &Backends,
         settled: Option<Settled>,
         must_exist: bool,
     ) -> CloudResult<Settled> {
@@ -90,8 +81,9 @@ impl AwsLoadBalancers {
         } else {
             Vec::new()
         };
-        let ids = instances.keys().map(|id| id.as_str().to_owned()).collect();
-        let want = desired(request, &self.settings, existing.as_ref(), subnets, ids);
+        let known = settled.as_ref().map(|settled| &settled.have);
+        let targets = backends.targets(known);
+        let mut want = desired(request, &self.settings, existing.as_ref(), subnets, targets);
         let read_at = settled
             .as_ref()
             .map_or_else(Instant::now, |settled| settled.read_at);
@@ -101,75 +93,70 @@ impl AwsLoadBalancers {
             .memories
             .read(&request.name, |m| m.written_keys.clone());
 
-        let backends = Want {
+        want.instances = backends.targets(Some(&have));
+        let phase = Want {
             phase: Phase::Backends,
             ..want.clone()
         };
-        let have = self.converge(&backends, have, creating).await?;
+        let have = self.converge(&phase, have, backends, creating).await?;
         // Traffic and health checks are let in before a listener sends them, and what is not used
-        // any more is shut out after the last listener stopped.
-        let rules = self.node_rules(request, instances, &have).await?;
-        if let Some((groups, needs)) = &rules {
-            self.nodes.open(&request.name, groups, needs).await?;
+        // any more is shut out after the last listener stopped. What cannot be let in is the
+        // trouble of single Nodes: the listeners follow the Service all the same.
+        let (access, odd) = self.access(request, backends, &have).await?;
+        let opened = odd.and(self.open(request, access.as_ref()).await);
+        if let Err(error) = &opened {
+            tracing::warn!(load_balancer = %request.name, %error, "not every node lets traffic in");
         }
-        let mut have = self.converge(&want, have, creating).await?;
-        if let Some((groups, needs)) = &rules {
+        let mut have = self.converge(&want, have, backends, creating).await?;
+        if let (Some(access), Ok(())) = (&access, &opened) {
             self.nodes
-                .close(&request.name, groups, needs, &request.own_ports)
+                .close(&request.name, access, &request.own_ports)
                 .await?;
         }
         self.retire_detached(request, existing.as_ref(), &have)
             .await?;
         have.written_keys = want.tags.keys().cloned().collect();
+        self.memories.write(&request.name, |memory| {
+            memory.written_keys.clone_from(&have.written_keys);
+        });
+        opened?;
         Ok(Settled { have, read_at })
     }
 
-    async fn converge(&self, want: &Want, have: Have, creating: bool) -> CloudResult<Have> {
-        let apply = |action| self.applier.apply(action, creating);
+    async fn open(&self, request: &Request, access: Option<&Access>) -> CloudResult<()> {
+        match access {
+            Some(access) => {
+                self.nodes
+                    .open(&request.name, access, &request.own_ports)
+                    .await
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn converge(
+        &self,
+        want: &Want,
+        have: Have,
+        backends: &Backends,
+        creating: bool,
+    ) -> CloudResult<Have> {
+        let apply = |mut action: Action| async move {
+            let held = backends.hold_back(&mut action);
+            if let (Some(held), Action::Register(_, targets)) = (&held, &action)
+                && targets.is_empty()
+            {
+                return Ok(held.clone());
+            }
+            let made = self.applier.apply(action, creating).await?;
+            Ok(joined(made, held))
+        };
         converge::<Nlb, CloudError, _, _>(want, have, apply)
             .await
             .map_err(|error| match error {
                 ConvergeError::Action(error) => error,
                 ConvergeError::Endless { .. } => CloudError::transient(error.to_string()),
             })
-    }
-
-    /// The running instances of the chosen Nodes.
-    async fn targets(
-        &self,
-        request: &Request,
-        nodes: &[Arc<Node>],
-        notes: &mut Vec<Note>,
-    ) -> CloudResult<Instances> {
-        let chosen: Vec<&Arc<Node>> = nodes
-            .iter()
-            .filter(|node| node_matches(node, &request.node_labels))
-            .collect();
-        if chosen.is_empty() && !nodes.is_empty() {
-            notes.push(Note {
-                reason: notes::NO_TARGETS,
-                message: format!(
-                    "There are no available nodes for LoadBalancer: none has the labels of the \
-                     annotation {}",
-                    annotations::TARGET_NODE_LABELS.key
-                ),
-            });
-        }
-        let mut ids = BTreeSet::new();
-        for node in chosen {
-            match node.provider_id().map(InstanceId::from_provider_id) {
-                Some(Ok(id)) => {
-                    ids.insert(id);
-                }
-                Some(Err(error)) => {
-                    tracing::warn!(node = node.name(), %error, "node is no target");
-                }
-                None => tracing::warn!(node = node.name(), "node without provider id is no target"),
-            }
-        }
-        let mut found = self.instances.target_instances(&ids).await?;
-        found.retain(|_, instance| instance.is_running());
-        Ok(found)
     }
 
     /// The subnets of a new load balancer.
@@ -193,68 +180,6 @@ impl AwsLoadBalancers {
             fallback: self.settings.fallback_subnet.as_deref(),
         };
         mappings(request, &discover(network, request.internal)?)
-    }
-
-    /// The Nodes' security groups and the rules needed there; `None` when they are not ours to
-    /// write.
-    async fn node_rules(
-        &self,
-        request: &Request,
-        instances: &Instances,
-        have: &Have,
-    ) -> CloudResult<Option<(BTreeSet<String>, Needs)>> {
-        let Some(lb) = have
-            .load_balancer
-            .as_ref()
-            .filter(|_| !self.settings.disable_node_rules)
-        else {
-            return Ok(None);
-        };
-        let tagged = self.vpc.tagged_groups().await?;
-        let mut groups = BTreeSet::new();
-        for (id, instance) in instances {
-            groups.extend(node_group(id.as_str(), &instance.security_groups, &tagged)?);
-        }
-        let ports: Vec<(i32, &str)> = request
-            .ports
-            .iter()
-            .map(|port| (port.node_port, request.health.port.as_str()))
-            .collect();
-        let ranges = self.subnet_ranges(lb).await?;
-        Ok(Some((
-            groups,
-            Needs::new(&ports, request.udp, &request.sources, &ranges),
-        )))
-    }
-
-    /// The IPv4 ranges of the load balancer's subnets: health checks come from there.
-    async fn subnet_ranges(&self, lb: &LoadBalancer) -> CloudResult<BTreeSet<Ipv4Net>> {
-        if lb.subnets.is_empty() {
-            return Err(CloudError::transient(format!(
-                "did not find ensured subnets on LB {}",
-                lb.name
-            )));
-        }
-        let mut subnets = self.vpc.subnets().await?;
-        let of_lb = |all: &[Subnet]| -> Vec<Option<Ipv4Net>> {
-            all.iter()
-                .filter(|s| lb.subnets.contains(&s.id))
-                .map(|s| s.cidr)
-                .collect()
-        };
-        if of_lb(&subnets).len() != lb.subnets.len() && self.vpc.doubt_subnets().await {
-            subnets = self.vpc.subnets().await?;
-        }
-        let found = of_lb(&subnets);
-        if found.len() != lb.subnets.len() {
-            let ids: Vec<&str> = lb.subnets.iter().map(String::as_str).collect();
-            return Err(CloudError::transient(format!(
-                "error querying Subnet for ELB, got {} subnets for [{}]",
-                found.len(),
-                ids.join(" ")
-            )));
-        }
-        Ok(found.into_iter().flatten().collect())
     }
 
     /// Deletes security groups that we made and that are not attached any more. What fails is tried
@@ -308,7 +233,8 @@ impl AwsLoadBalancers {
         Ok(())
     }
 
-    fn notes(&self, request: &Request, have: &Have, wanted: usize) -> Vec<Note> {
+    fn notes(&self, request: &Request, have: &Have, backends: &Backends) -> Vec<Note> {
+        let wanted = backends.targets(Some(have)).len();
         let mut notes = Vec::new();
         let lb = have.load_balancer.as_ref();
         if let Some(lb) = lb.filter(|lb| (lb.scheme == SCHEME_INTERNAL) != request.internal) {
@@ -326,6 +252,7 @@ impl AwsLoadBalancers {
         let refused: BTreeSet<&str> = groups()
             .flat_map(|found| &found.refused)
             .map(|target| target.id.as_str())
+            .filter(|id| !backends.is_waiting(id))
             .collect();
         if !refused.is_empty() {
             let ids: Vec<InstanceId> = refused

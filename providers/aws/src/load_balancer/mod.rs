@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`preflight`] | everything that can be judged without the cloud |
 //! | [`health_check`], [`subnets`], [`node_rules`] | single decisions, pure |
+//! | `backends` | which instances are targets, and what their groups must let in |
 //! | [`vpc`] | what all Services read of the network, read once |
 //! | [`node_groups`] | rules in the Nodes' security groups |
 //! | [`nlb`] | desired state, reads, plan and writes of a network load balancer |
@@ -14,6 +15,7 @@
 //! Classic load balancers are refused with the annotation to set. Services that another controller
 //! serves cost no call, unless they were ours.
 
+mod backends;
 pub mod ensure;
 pub mod health_check;
 pub mod memory;

@@ -18,7 +18,10 @@ use super::{
     quoted,
     vpc::{GroupMap, VpcSnapshot},
 };
-use crate::api::network::{Groups, NetworkApi, Rule, Rules};
+use crate::{
+    api::network::{Groups, NetworkApi, Rule, Rules, SecurityGroup},
+    error::is_not_permitted,
+};
 
 /// Groups written to at once: enough to hide latency, too few to provoke throttling.
 const CONCURRENT_GROUPS: usize = 8;
@@ -45,7 +48,7 @@ impl Optional {
     pub fn check<T>(&self, what: &str, answer: CloudResult<T>) -> CloudResult<Option<T>> {
         match answer {
             Ok(value) => Ok(Some(value)),
-            Err(error) if error.class() == Class::Denied => {
+            Err(error) if is_not_permitted(&error) => {
                 tracing::warn!(call = what, %error, "optional call is not allowed");
                 *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(Instant::now() + DENIED_FOR);
@@ -54,6 +57,18 @@ impl Optional {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What a load balancer needs of its Nodes' groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The groups of its Nodes.
+    pub groups: BTreeSet<String>,
+    /// The rules.
+    pub needs: Needs,
+    /// Whether it has targets whose group is not known, so that a group that is not listed may be
+    /// in use all the same.
+    pub has_hidden: bool,
 }
 
 /// See the module documentation.
@@ -79,25 +94,64 @@ impl NodeGroups {
         }
     }
 
-    /// Adds the rules that the load balancer lacks in these groups. Every group is tried.
+    /// Adds the rules that the load balancer lacks in these groups. Every group is tried. In a full
+    /// group its rules that are not needed any more make room first.
     ///
     /// # Errors
     /// The first failed group.
     pub async fn open(
         &self,
         name: &LoadBalancerName,
-        groups: &BTreeSet<String>,
-        needs: &Needs,
+        access: &Access,
+        own_ports: &BTreeSet<i32>,
     ) -> CloudResult<()> {
         let _one = self.writer.lock().await;
-        self.learn(name, groups, needs);
-        let have = self.read(groups).await?;
+        self.learn(name, &access.groups, &access.needs);
+        let known = self.known();
+        let owner = Owner {
+            name,
+            own_ports,
+            known: &known,
+        };
+        let have = self.read(&access.groups).await?;
         let writes = have
-            .values()
-            .map(|group| (group.id.clone(), grants(&group.rules, needs, name)));
-        let writes: Vec<(String, Rules)> = writes.filter(|(_, rules)| !rules.is_empty()).collect();
-        self.each(writes, |(group, rules)| self.authorize(group, rules))
-            .await
+            .into_values()
+            .map(|group| (grants(&group.rules, &access.needs, name), group));
+        let writes: Vec<_> = writes.filter(|(rules, _)| !rules.is_empty()).collect();
+        self.each(writes, |(rules, group)| {
+            self.open_one(group, rules, &access.needs, owner)
+        })
+        .await
+    }
+
+    async fn open_one(
+        &self,
+        group: SecurityGroup,
+        rules: Rules,
+        needs: &Needs,
+        owner: Owner<'_>,
+    ) -> CloudResult<()> {
+        let error = match self.authorize(group.id.clone(), rules.clone()).await {
+            Err(error) if error.class() == Class::Quota => error,
+            answer => return answer,
+        };
+        let stale = CleanUp {
+            hand_over: Rules::new(),
+            ..clean_up(&group.id, &group.rules, Some(needs), owner)
+        };
+        if stale.is_empty() {
+            return Err(error);
+        }
+        // Ordinarily rules are removed last. Here that would never come.
+        self.clean(group.id.clone(), stale.clone()).await?;
+        let answer = self.authorize(group.id.clone(), rules).await;
+        if answer.is_err() {
+            // That was not enough: what the listeners still use is put back.
+            let mut before = group.rules;
+            before.retain(|rule, _| stale.revoke.contains(rule));
+            self.authorize(group.id, before).await?;
+        }
+        answer
     }
 
     /// Removes the load balancer's rules that are not needed any more, also in groups that its
@@ -108,21 +162,21 @@ impl NodeGroups {
     pub async fn close(
         &self,
         name: &LoadBalancerName,
-        groups: &BTreeSet<String>,
-        needs: &Needs,
+        access: &Access,
         own_ports: &BTreeSet<i32>,
     ) -> CloudResult<()> {
         let _one = self.writer.lock().await;
+        let groups = &access.groups;
         let known = self.known();
         let before = known
             .get(name)
             .map(|known| known.groups.clone())
             .unwrap_or_default();
         let tagged = self.vpc.tagged_groups().await?;
-        let all: BTreeSet<String> = tagged
-            .keys()
+        let others = tagged.keys().chain(&before);
+        let all: BTreeSet<String> = others
+            .filter(|_| !access.has_hidden)
             .chain(groups)
-            .chain(&before)
             .cloned()
             .collect();
         let owner = Owner {
@@ -132,7 +186,7 @@ impl NodeGroups {
         };
         let have = self.read(&all).await?;
         let writes = have.values().map(|group| {
-            let needs = groups.contains(&group.id).then_some(needs);
+            let needs = groups.contains(&group.id).then_some(&access.needs);
             (
                 group.id.clone(),
                 clean_up(&group.id, &group.rules, needs, owner),
@@ -141,11 +195,13 @@ impl NodeGroups {
         let writes = writes.filter(|(_, plan)| !plan.is_empty()).collect();
         self.each(writes, |(group, plan)| self.clean(group, plan))
             .await?;
-        self.known_mut(|known| {
-            if let Some(known) = known.get_mut(name) {
-                known.groups.clone_from(groups);
-            }
-        });
+        if !access.has_hidden {
+            self.known_mut(|known| {
+                if let Some(known) = known.get_mut(name) {
+                    known.groups.clone_from(groups);
+                }
+            });
+        }
         Ok(())
     }
 
@@ -196,30 +252,45 @@ impl NodeGroups {
             .collect())
     }
 
-    /// Carries out one group's clean-up.
+    /// Removes what a load balancer that goes has left in one group. The plan is older than the
+    /// lock: it only says which ports are known to be the load balancer's own. The group is read
+    /// again and judged by what is needed now.
     ///
     /// # Errors
-    /// The group could not be written.
+    /// The group could not be read or written.
     pub async fn clean_one(
         &self,
         name: &LoadBalancerName,
         group: String,
-        mut plan: CleanUp,
+        plan: CleanUp,
     ) -> CloudResult<()> {
         let _one = self.writer.lock().await;
-        // The plan is older than the lock: another load balancer may have come to need a rule.
-        let all = self.known();
-        let others = all
-            .iter()
-            .filter(|(other, _)| *other != name)
-            .map(|(_, known)| known);
-        for known in others.filter(|known| known.groups.contains(&group)) {
-            let client = || known.needs.client.iter().filter_map(Rule::cidr);
-            plan.revoke.retain(|rule| {
-                !known.needs.health.contains(rule) && client().all(|cidr| *rule != Rule::mtu(cidr))
-            });
-        }
-        self.clean(group, plan).await
+        // From now on nobody hands a rule of this group over to it.
+        self.known_mut(|known| {
+            if let Some(known) = known.get_mut(name) {
+                known.groups.remove(&group);
+            }
+        });
+        let mut known = self.known();
+        known.retain(|_, known| known.groups.contains(&group));
+        let own_ports = plan.revoke.iter().filter_map(|rule| rule.from).collect();
+        let owner = Owner {
+            name,
+            own_ports: &own_ports,
+            known: &known,
+        };
+        let have = read_rules(self.api.as_ref(), &group)
+            .await
+            .map_err(|e| quoted("error querying for tagged security groups", e))?;
+        let mut now = clean_up(&group, &have, None, owner);
+        // The MTU rule of a load balancer that is known and has let no client in yet.
+        let needed: BTreeSet<Rule> = known
+            .values()
+            .flat_map(|known| known.needs.client.iter().filter_map(Rule::cidr))
+            .map(Rule::mtu)
+            .collect();
+        now.revoke.retain(|rule| !needed.contains(rule));
+        self.clean(group, now).await
     }
 
     /// Forgets a load balancer that is gone.

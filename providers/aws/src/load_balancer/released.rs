@@ -13,7 +13,7 @@ use ccm_core::{
     kube::Service,
 };
 
-use super::{AwsLoadBalancers, nlb::desired::KIND, preflight};
+use super::{AwsLoadBalancers, nlb::desired::KIND, preflight, remove::shown};
 use crate::{annotations, notes};
 
 /// The key of the cloud config that decides.
@@ -87,9 +87,7 @@ impl AwsLoadBalancers {
             })
         })?;
         let key = preflight::service_key(service);
-        let ours = tags
-            .get(&lb.arn)
-            .is_some_and(|tags| self.observer.is_of_service(tags, &key));
+        let ours = self.observer.is_of_service(shown(&tags, &lb)?, &key);
         if !ours {
             tracing::warn!(
                 service = key,

@@ -12,6 +12,7 @@ use super::{
     AwsLoadBalancers,
     nlb::{
         apply::IN_USE_RETRY,
+        listing::Removed,
         removal::{Leftovers, Removal, Remove},
     },
     preflight, status_of,
@@ -20,26 +21,54 @@ use super::{
 use crate::{
     annotations::{self, Flavour},
     api::elbv2::LoadBalancer,
+    names::NLB_SECURITY_GROUP_DESCRIPTION,
+    tags::Tags,
 };
+
+/// Whose the load balancer of the computed name is.
+enum Holder {
+    /// There is none.
+    Nobody,
+    /// The Service's.
+    Own(LoadBalancer),
+    /// Someone else's, with this ARN.
+    Foreign(String),
+}
+
+/// The tags of a load balancer that was just found. That there are none means that it vanished in
+/// between or is not shown to every call yet, not that it is someone else's.
+///
+/// # Errors
+/// It is to be looked up again.
+pub(super) fn shown<'a>(
+    tags: &'a BTreeMap<String, Tags>,
+    lb: &LoadBalancer,
+) -> CloudResult<&'a Tags> {
+    tags.get(&lb.arn).ok_or_else(|| {
+        CloudError::transient(format!(
+            "the tags of load balancer {} are not shown: it was made or deleted just now",
+            lb.name
+        ))
+    })
+}
 
 impl AwsLoadBalancers {
     /// The status while anything is left.
     pub(super) async fn find(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
         let name = preflight::name(service)?;
-        if let Some(lb) = self.own_load_balancer(service, &name).await? {
-            return Ok(Some(status_of(&lb)));
+        let holder = self.holder(service, &name).await?;
+        if let Holder::Own(lb) = &holder {
+            return Ok(Some(status_of(lb)));
         }
-        let leftovers = self.leftovers(service, &name, None).await?;
+        let leftovers = self.leftovers(service, &name, &holder).await?;
         Ok((!leftovers.is_empty()).then(LoadBalancerStatus::default))
     }
 
     /// Removes everything.
     pub(super) async fn remove(&self, service: &Service) -> CloudResult<()> {
         let name = preflight::name(service)?;
-        let load_balancer = self.own_load_balancer(service, &name).await?;
-        let leftovers = self
-            .leftovers(service, &name, load_balancer.as_ref())
-            .await?;
+        let holder = self.holder(service, &name).await?;
+        let leftovers = self.leftovers(service, &name, &holder).await?;
         self.memories.write(&name, |memory| {
             memory
                 .deleting
@@ -48,6 +77,8 @@ impl AwsLoadBalancers {
         let groups = leftovers.security_groups.clone();
         let apply = |removal: Removal| self.applier.remove(removal, &name);
         let answer = converge::<Remove, CloudError, _, _>(&(), leftovers, apply).await;
+        // Other Services must not take up a target group that is gone.
+        self.observer.listing.doubt().await;
         match answer {
             Ok(_) => {
                 self.nodes.forget(&name);
@@ -56,7 +87,6 @@ impl AwsLoadBalancers {
             }
             Err(error) => {
                 self.vpc.doubt_groups().await;
-                self.observer.listing.doubt().await;
                 Err(self.explain(service, &name, &groups, error))
             }
         }
@@ -92,22 +122,19 @@ impl AwsLoadBalancers {
         CloudError::new(error.class(), text(&error.to_string())).with_code("DependencyViolation")
     }
 
-    /// The Service's load balancer. One without the annotation is ours only if its tags say so: its
-    /// name could belong to anything.
-    async fn own_load_balancer(
-        &self,
-        service: &Service,
-        name: &LoadBalancerName,
-    ) -> CloudResult<Option<LoadBalancer>> {
+    /// Whose the load balancer of the name is. Without the annotation it is the Service's only if its
+    /// tags say so: the name could belong to anything.
+    async fn holder(&self, service: &Service, name: &LoadBalancerName) -> CloudResult<Holder> {
         if annotations::flavour(service) == Flavour::Network {
-            return self.observer.load_balancer(name.as_str()).await;
+            let found = self.observer.load_balancer(name.as_str()).await?;
+            return Ok(found.map_or(Holder::Nobody, Holder::Own));
         }
         let found = self.observer.elb.load_balancer(name.as_str()).await?;
         let Some(lb) = found.filter(|lb| lb.kind == super::nlb::desired::KIND) else {
-            return Ok(None);
+            return Ok(Holder::Nobody);
         };
         if !self.observer.read_tags.is_allowed() {
-            return Ok(Some(lb));
+            return Ok(Holder::Own(lb));
         }
         let answer = self
             .observer
@@ -116,19 +143,28 @@ impl AwsLoadBalancers {
             .await;
         let tags = self.observer.read_tags.check("DescribeTags", answer)?;
         let key = preflight::service_key(service);
-        let ours = tags.is_none_or(|tags: BTreeMap<_, _>| {
-            tags.get(&lb.arn)
-                .is_some_and(|tags| self.observer.is_of_service(tags, &key))
-        });
-        Ok(ours.then_some(lb))
+        let ours = match tags {
+            Some(tags) => self.observer.is_of_service(shown(&tags, &lb)?, &key),
+            None => true,
+        };
+        Ok(if ours {
+            Holder::Own(lb)
+        } else {
+            Holder::Foreign(lb.arn)
+        })
     }
 
     async fn leftovers(
         &self,
         service: &Service,
         name: &LoadBalancerName,
-        lb: Option<&LoadBalancer>,
+        holder: &Holder,
     ) -> CloudResult<Leftovers> {
+        let (lb, foreign) = match holder {
+            Holder::Nobody => (None, None),
+            Holder::Own(lb) => (Some(lb), None),
+            Holder::Foreign(arn) => (None, Some(arn.as_str())),
+        };
         let managed = preflight::managed_group(service, &self.settings);
         // Only needed where tags cannot be read; a Service that does not pass has made nothing now.
         let names = preflight::preflight(service, &self.settings)
@@ -142,10 +178,14 @@ impl AwsLoadBalancers {
             .unwrap_or_default();
         let arn = lb.map(|lb| lb.arn.as_str());
         let key = preflight::service_key(service);
-        let target_groups = self
-            .observer
-            .all_target_groups(arn, &managed, &key, &names)
-            .await?;
+        let removed = Removed {
+            name: name.as_str(),
+            load_balancer: arn,
+            foreign,
+            managed_group: &managed,
+            service: &key,
+        };
+        let target_groups = self.observer.all_target_groups(&removed, &names).await?;
         let all = self.nodes.all().await?;
         let node_rules = if self.settings.disable_node_rules {
             BTreeMap::new()
@@ -162,7 +202,8 @@ impl AwsLoadBalancers {
     }
 
     /// Attached groups, the one of the computed name, and those that an earlier try could not
-    /// delete: as far as they are owned by the cluster and not the user's.
+    /// delete: as far as they were made for a load balancer, are owned by the cluster and not the
+    /// user's. The tag alone does not make a group ours: users tag their own so.
     fn security_groups(
         &self,
         service: &Service,
@@ -201,11 +242,15 @@ impl AwsLoadBalancers {
             if users.contains(id) || self.settings.elb_security_group.as_ref() == Some(id) {
                 return false;
             }
-            let owned = self.observer.is_owned(group);
-            if !owned {
-                tracing::warn!(group = %id, "security group is kept: it is not owned by the cluster");
+            let ours = group.description == NLB_SECURITY_GROUP_DESCRIPTION
+                && self.observer.is_owned(group);
+            if !ours {
+                tracing::warn!(
+                    group = %id,
+                    "security group is kept: it was not made for a load balancer of the cluster"
+                );
             }
-            owned
+            ours
         });
         Ok(candidates)
     }

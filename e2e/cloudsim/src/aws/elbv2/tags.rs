@@ -60,37 +60,37 @@ impl State {
     }
 }
 
+/// The one resource to be tagged: the list is one in the request's form only.
+fn one(params: &Params) -> Result<String, CloudError> {
+    let arn = params.need("ResourceArns.member.1")?.to_owned();
+    if params.members("ResourceArns").len() > 1 {
+        return Err(validation("Only one resource can be tagged at a time"));
+    }
+    Ok(arn)
+}
+
 /// AddTags.
 pub(crate) fn add(state: &mut State, params: &Params, _: &mut Xml) -> Result<(), CloudError> {
-    params.need("ResourceArns.member.1")?;
+    let arn = one(params)?;
     params.need("Tags.member.1.Key")?;
-    let (arns, tags) = (params.members("ResourceArns"), read(params)?);
-    for arn in &arns {
-        let present = state.elb_tags(arn)?;
-        let added = tags
-            .keys()
-            .filter(|key| !present.contains_key(*key))
-            .count();
-        if present.len() + added > MAX_TAGS {
-            return Err(too_many());
-        }
+    let tags = read(params)?;
+    let present = state.elb_tags(&arn)?;
+    let added = tags
+        .keys()
+        .filter(|key| !present.contains_key(*key))
+        .count();
+    if present.len() + added > MAX_TAGS {
+        return Err(too_many());
     }
-    for arn in &arns {
-        state.elb_tags(arn)?.extend(tags.clone());
-    }
+    present.extend(tags);
     Ok(())
 }
 
 /// RemoveTags.
 pub(crate) fn remove(state: &mut State, params: &Params, _: &mut Xml) -> Result<(), CloudError> {
-    params.need("ResourceArns.member.1")?;
-    let (arns, keys) = (params.members("ResourceArns"), params.members("TagKeys"));
-    for arn in &arns {
-        state.elb_tags(arn)?;
-    }
-    for arn in &arns {
-        state.elb_tags(arn)?.retain(|key, _| !keys.contains(key));
-    }
+    let arn = one(params)?;
+    let keys = params.members("TagKeys");
+    state.elb_tags(&arn)?.retain(|key, _| !keys.contains(key));
     Ok(())
 }
 

@@ -50,21 +50,17 @@ pub(super) fn absorb(have: &mut Have, action: &Action, made: Made) {
                 .get_or_insert_default()
                 .extend(changed.clone());
         }
-        (Action::Tag(arns, tags), _) => {
-            for arn in arns {
-                have.tags
-                    .entry(arn.clone())
-                    .or_default()
-                    .extend(tags.clone());
-            }
+        (Action::Tag(arn, tags), _) => {
+            have.tags
+                .entry(arn.clone())
+                .or_default()
+                .extend(tags.clone());
         }
-        (Action::Untag(arns, keys), _) => {
-            for arn in arns {
-                have.tags
-                    .entry(arn.clone())
-                    .or_default()
-                    .retain(|key, _| !keys.contains(key));
-            }
+        (Action::Untag(arn, keys), _) => {
+            have.tags
+                .entry(arn.clone())
+                .or_default()
+                .retain(|key, _| !keys.contains(key));
         }
         (action, made) => absorb_parts(have, action, made),
     }
@@ -119,6 +115,8 @@ fn put_listener(have: &mut Have, spec: &ListenerSpec, made: Listener) {
         Listener {
             arn: made.arn,
             spec,
+            // What we send forwards to one group.
+            ..Listener::default()
         },
     );
 }

@@ -96,16 +96,16 @@ impl Applier {
                     )
                 }))
             }
-            Action::Tag(arns, tags) => {
+            Action::Tag(arn, tags) => {
                 if self.write_tags.is_allowed() {
-                    let answer = self.elb.add_tags(&arns, &tags).await;
+                    let answer = self.elb.add_tags(&arn, &tags).await;
                     self.write_tags.check("AddTags", answer)?;
                 }
                 Ok(Made::Nothing)
             }
-            Action::Untag(arns, keys) => {
+            Action::Untag(arn, keys) => {
                 if self.write_tags.is_allowed() {
-                    let answer = self.elb.remove_tags(&arns, &keys).await;
+                    let answer = self.elb.remove_tags(&arn, &keys).await;
                     self.write_tags.check("RemoveTags", answer)?;
                 }
                 Ok(Made::Nothing)

@@ -14,7 +14,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     desired::Want,
-    observe::{Observer, stem},
+    observe::{Observer, is_named, stem},
 };
 use crate::{
     api::elbv2::{Elbv2Api, TargetGroup},
@@ -29,6 +29,21 @@ const LISTING_TTL: Duration = Duration::from_mins(1);
 /// The list of all target groups of the account and region.
 #[derive(Debug, Default)]
 pub struct Listing(Mutex<Option<(Arc<Vec<TargetGroup>>, Instant)>>);
+
+/// What is removed.
+#[derive(Clone, Copy, Debug)]
+pub struct Removed<'a> {
+    /// The load balancer's name.
+    pub name: &'a str,
+    /// The ARN of the Service's load balancer, while there is one.
+    pub load_balancer: Option<&'a str>,
+    /// The ARN of a load balancer of that name that is not the Service's.
+    pub foreign: Option<&'a str>,
+    /// The computed name of the managed security group, whose beginning target groups share.
+    pub managed_group: &'a str,
+    /// The Service, as in tags.
+    pub service: &'a str,
+}
 
 impl Listing {
     async fn get(&self, elb: &dyn Elbv2Api) -> CloudResult<Arc<Vec<TargetGroup>>> {
@@ -68,7 +83,11 @@ impl Observer {
         let all = self.listing.get(self.elb.as_ref()).await?;
         let candidates: Vec<TargetGroup> = all
             .iter()
-            .filter(|group| is_candidate(group, name) && known.iter().all(|k| k.arn != group.arn))
+            .filter(|group| {
+                group.load_balancers.is_empty()
+                    && group.name.starts_with(stem(name))
+                    && known.iter().all(|k| k.arn != group.arn)
+            })
             .cloned()
             .collect();
         let service = want
@@ -87,17 +106,23 @@ impl Observer {
     }
 
     /// Target groups made for the Service: those of its load balancer, and unattached ones found by
-    /// name and tags. Where tags cannot be read, the given names decide.
+    /// name and tags. Where tags cannot be read, the given names decide. AWS may still show the
+    /// load balancer in a target group when it is deleted already.
     ///
     /// # Errors
     /// The cloud could not be asked.
     pub async fn all_target_groups(
         &self,
-        load_balancer: Option<&str>,
-        managed_group: &str,
-        service: &str,
+        removed: &Removed<'_>,
         names: &BTreeSet<String>,
     ) -> CloudResult<BTreeSet<String>> {
+        let Removed {
+            name,
+            load_balancer,
+            foreign,
+            managed_group,
+            service,
+        } = *removed;
         let all = self.elb.all_target_groups().await.map_err(|e| {
             quoted(
                 "error listing target groups before deleting load balancer",
@@ -110,7 +135,11 @@ impl Observer {
         let mut found: BTreeSet<String> = attached.into_iter().map(|group| group.arn).collect();
         let candidates: BTreeMap<String, String> = others
             .into_iter()
-            .filter(|group| is_candidate(group, managed_group))
+            .filter(|group| {
+                let is_free = |arn: &String| is_named(arn, name) && Some(arn.as_str()) != foreign;
+                group.name.starts_with(stem(managed_group))
+                    && group.load_balancers.iter().all(is_free)
+            })
             .map(|group| (group.arn, group.name))
             .collect();
         if candidates.is_empty() {
@@ -144,9 +173,4 @@ impl Observer {
         let answer = self.elb.resource_tags(&arns).await;
         self.read_tags.check("DescribeTags", answer)
     }
-}
-
-/// Whether the group is unattached and named as those of the Service to which `name` belongs.
-fn is_candidate(group: &TargetGroup, name: &str) -> bool {
-    group.load_balancers.is_empty() && group.name.starts_with(stem(name))
 }

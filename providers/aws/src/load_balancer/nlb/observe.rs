@@ -115,7 +115,8 @@ impl Observer {
             listeners,
             mut target_groups,
         } = head;
-        target_groups.extend(self.unattached(&target_groups, want).await?);
+        let own = load_balancer.as_ref().map(|lb| lb.arn.as_str());
+        target_groups.extend(self.unattached(&target_groups, want, own).await?);
         if known.is_none() {
             let orphans = self.orphans(want, &target_groups).await?;
             target_groups.extend(orphans);
@@ -126,6 +127,7 @@ impl Observer {
         let target_groups: BTreeMap<String, HaveTargetGroup> = try_join_all(groups)
             .await?
             .into_iter()
+            .flatten()
             .map(|found| (found.group.arn.clone(), found))
             .collect();
         let listeners: BTreeMap<String, Listener> = listeners
@@ -148,11 +150,13 @@ impl Observer {
         Ok(have)
     }
 
-    /// Target groups of desired names that no listener forwards to yet.
+    /// Target groups of desired names that no listener forwards to yet. `own` is our load
+    /// balancer's ARN.
     async fn unattached(
         &self,
         attached: &[TargetGroup],
         want: &Want,
+        own: Option<&str>,
     ) -> CloudResult<Vec<TargetGroup>> {
         let names: BTreeSet<&str> = want
             .ports
@@ -166,10 +170,42 @@ impl Observer {
         let found = try_join_all(found)
             .await
             .map_err(|e| quoted("error listing target groups", e))?;
-        Ok(found.into_iter().flatten().collect())
+        let found: Vec<TargetGroup> = found.into_iter().flatten().collect();
+        for group in &found {
+            let foreign = group
+                .load_balancers
+                .iter()
+                .find(|arn| Some(arn.as_str()) != own && !is_named(arn, &want.new.name));
+            if let Some(foreign) = foreign {
+                return Err(CloudError::new(
+                    Class::Conflict,
+                    format!(
+                        "target group {} cannot be used: load balancer {foreign} forwards to it; \
+                         detach it there or delete it",
+                        group.name
+                    ),
+                ));
+            }
+        }
+        Ok(found)
     }
 
+    /// `None` for one that nothing forwards to and that is gone since it was listed.
     async fn target_group(
+        &self,
+        group: TargetGroup,
+        want: &Want,
+        known: Option<&Have>,
+    ) -> CloudResult<Option<HaveTargetGroup>> {
+        let unattached = group.load_balancers.is_empty();
+        match self.details(group, want, known).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if unattached && error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn details(
         &self,
         group: TargetGroup,
         want: &Want,
@@ -343,6 +379,11 @@ impl Observer {
 /// A computed name without its hash.
 pub(super) fn stem(name: &str) -> &str {
     name.get(..name.len().saturating_sub(HASH)).unwrap_or(name)
+}
+
+/// Whether the ARN is of a network load balancer of that name, be it one that was deleted.
+pub(super) fn is_named(arn: &str, load_balancer: &str) -> bool {
+    arn.contains(&format!("/net/{load_balancer}/"))
 }
 
 fn ensuring(error: CloudError) -> CloudError {

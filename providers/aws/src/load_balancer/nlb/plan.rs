@@ -11,16 +11,17 @@ use ccm_core::converge::Plan;
 use super::{
     absorb,
     desired::{Phase, SecurityGroups, Want, WantPort, missing_rules},
+    observe::stem,
 };
 use crate::{
     api::{
         elbv2::{
             Attributes, HealthChange, Listener, ListenerSpec, LoadBalancer, NewLoadBalancer,
-            NewTargetGroup, RESOURCES_PER_CALL, TARGETS_PER_CALL, Target, TargetGroup,
+            NewTargetGroup, TARGETS_PER_CALL, Target, TargetGroup,
         },
         network::{NewSecurityGroup, Rule, Rules, SecurityGroup},
     },
-    tags::Tags,
+    tags::{CLUSTER_PREFIX, LEGACY_CLUSTER, SERVICE_NAME, Tags},
 };
 
 /// A target group as it is.
@@ -95,9 +96,9 @@ pub enum Action {
     /// Change target group attributes.
     ModifyTargetGroupAttributes(String, Attributes),
     /// Add or overwrite tags.
-    Tag(BTreeSet<String>, Tags),
+    Tag(String, Tags),
     /// Remove tags.
-    Untag(BTreeSet<String>, BTreeSet<String>),
+    Untag(String, BTreeSet<String>),
 }
 
 /// What AWS answers.
@@ -299,9 +300,28 @@ fn is_ours(have: &Have, group: &TargetGroup) -> bool {
 }
 
 fn is_used(have: &Have, target_group: &str) -> bool {
-    have.listeners
-        .values()
-        .any(|listener| listener.spec.target_group == target_group)
+    have.listeners.values().any(|listener| {
+        listener.spec.target_group == target_group
+            || listener.also_forwards_to.contains(target_group)
+    })
+}
+
+/// Whether name or tags say that the group was made for this Service. Others may be attached to our
+/// load balancer by hand.
+fn is_made_here(want: &Want, have: &Have, group: &TargetGroup) -> bool {
+    let named = want
+        .ports
+        .iter()
+        .any(|port| group.name.starts_with(stem(&port.port.target_group)));
+    let tagged = || {
+        let tags = have.tags.get(&group.arn)?;
+        let service = tags.get(SERVICE_NAME)? == want.tags.get(SERVICE_NAME)?;
+        let cluster = want.tags.keys().any(|key| {
+            (key.starts_with(CLUSTER_PREFIX) || key == LEGACY_CLUSTER) && tags.contains_key(key)
+        });
+        Some(service && cluster)
+    };
+    named || tagged().unwrap_or(false)
 }
 
 fn target_groups(want: &Want, have: &Have) -> Vec<Action> {
@@ -477,9 +497,11 @@ fn create_listeners(want: &Want, have: &Have) -> Vec<Action> {
 fn delete_target_groups(want: &Want, have: &Have) -> Vec<Action> {
     let serving: BTreeSet<String> = assign(want, have).into_iter().flatten().collect();
     have.target_groups
-        .keys()
-        .filter(|arn| !serving.contains(*arn) && !is_used(have, arn))
-        .map(|arn| Action::DeleteTargetGroup(arn.clone()))
+        .iter()
+        .filter(|(arn, found)| {
+            !serving.contains(*arn) && !is_used(have, arn) && is_made_here(want, have, &found.group)
+        })
+        .map(|(arn, _)| Action::DeleteTargetGroup(arn.clone()))
         .collect()
 }
 
@@ -534,7 +556,10 @@ fn tags(want: &Want, have: &Have) -> Vec<Action> {
     let ours = |arn: &str| {
         have.load_balancer.as_ref().is_some_and(|lb| lb.arn == arn)
             || have.listeners.contains_key(arn)
-            || have.target_groups.contains_key(arn)
+            || have
+                .target_groups
+                .get(arn)
+                .is_some_and(|found| is_made_here(want, have, &found.group))
     };
     let there = || have.tags.iter().filter(|(arn, _)| ours(arn));
     let lacking: Vec<&String> = there()
@@ -555,17 +580,12 @@ fn tags(want: &Want, have: &Have) -> Vec<Action> {
         .filter(|(_, tags)| stale.iter().any(|key| tags.contains_key(key)))
         .map(|(arn, _)| arn)
         .collect();
-    let slices = |arns: Vec<&String>| -> Vec<BTreeSet<String>> {
-        arns.chunks(RESOURCES_PER_CALL)
-            .map(|slice| slice.iter().map(|arn| (*arn).clone()).collect())
-            .collect()
-    };
-    let tag = slices(lacking)
+    let tag = lacking
         .into_iter()
-        .map(|arns| Action::Tag(arns, want.tags.clone()));
-    let untag = slices(surplus)
+        .map(|arn| Action::Tag(arn.clone(), want.tags.clone()));
+    let untag = surplus
         .into_iter()
-        .map(|arns| Action::Untag(arns, stale.clone()));
+        .map(|arn| Action::Untag(arn.clone(), stale.clone()));
     tag.chain(untag).collect()
 }
 

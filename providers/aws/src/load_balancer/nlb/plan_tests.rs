@@ -51,10 +51,12 @@ impl Cloud {
             Action::CreateListener(_, spec, _) => Made::Listener(Listener {
                 arn: self.id("listener"),
                 spec: spec.clone(),
+                ..Listener::default()
             }),
             Action::ModifyListener(arn, spec) => Made::Listener(Listener {
                 arn: arn.clone(),
                 spec: spec.clone(),
+                ..Listener::default()
             }),
             Action::Register(..) => Made::Registered {
                 refused: BTreeSet::new(),
@@ -273,6 +275,16 @@ fn shapes() -> impl Strategy<Value = Shape> {
     })
 }
 
+/// As the computed names: what belongs to a Service differs in the last ten characters only.
+fn group_name(port: i32, node_port: i32, protocol: &str, health: &HealthCheck) -> String {
+    let letter = |text: &str, n| text.chars().nth(n).unwrap();
+    let (protocol, check) = (letter(protocol, 1), letter(&health.protocol, 0));
+    format!(
+        "k8s-shop-web-{port:02}{node_port:05}{protocol}{check}{}",
+        health.interval / 10
+    )
+}
+
 fn want(shape: &Shape) -> Want {
     let health = HealthCheck {
         protocol: if shape.local { "HTTP" } else { "TCP" }.to_owned(),
@@ -299,10 +311,7 @@ fn want(shape: &Shape) -> Want {
                 target_protocol,
                 certificate: tls.then(|| "cert".to_owned()),
                 ssl_policy: (tls && shape.policy).then(|| "policy".to_owned()),
-                target_group: format!(
-                    "{port}-{node_port}-{target_protocol}-{}-{}",
-                    health.protocol, health.interval
-                ),
+                target_group: group_name(*port, *node_port, target_protocol, &health),
             },
             health: health.clone(),
         }
@@ -415,10 +424,7 @@ fn retarget(want: &mut Want, change: impl Fn(&mut WantPort)) {
             target_protocol,
             ..
         } = &port.port;
-        port.port.target_group = format!(
-            "{number}-{node_port}-{target_protocol}-{}-{}",
-            port.health.protocol, port.health.interval
-        );
+        port.port.target_group = group_name(*number, *node_port, target_protocol, &port.health);
     }
 }
 
@@ -563,6 +569,77 @@ fn ports_come_and_go_with_their_target_groups() {
         kinds(&mut cloud, &one()),
         ["DeleteListener", "DeleteTargetGroup"]
     );
+}
+
+/// REQ-AWS-NLB-16
+#[test]
+fn target_groups_that_others_attached_are_neither_deleted_nor_tagged() {
+    let mut cloud = built(&one());
+    for (arn, forwarded) in [
+        ("weighted", true),
+        ("k8s-weighted", true),
+        ("former", false),
+    ] {
+        let name = if arn == "k8s-weighted" {
+            "k8s-shop-web-0123456789"
+        } else {
+            arn
+        };
+        let group = TargetGroup {
+            arn: arn.to_owned(),
+            name: name.to_owned(),
+            port: 9000,
+            protocol: "TCP".to_owned(),
+            ..TargetGroup::default()
+        };
+        let found = HaveTargetGroup {
+            group,
+            ..HaveTargetGroup::default()
+        };
+        cloud.have.target_groups.insert(arn.to_owned(), found);
+        let owner = ("owner".to_owned(), "secops".to_owned());
+        cloud.have.tags.insert(
+            arn.to_owned(),
+            if forwarded {
+                one().tags
+            } else {
+                Tags::from([owner])
+            },
+        );
+        if forwarded {
+            for listener in cloud.have.listeners.values_mut() {
+                listener.also_forwards_to.insert(arn.to_owned());
+            }
+        }
+    }
+    assert!(kinds(&mut cloud, &one()).is_empty());
+    // Once nothing forwards to it, the one of our name goes; the others stay.
+    for listener in cloud.have.listeners.values_mut() {
+        listener.also_forwards_to.clear();
+    }
+    let plan = batches(&mut cloud, &one()).concat();
+    assert_eq!(plan, [Action::DeleteTargetGroup("k8s-weighted".to_owned())]);
+}
+
+/// REQ-AWS-NLB-16
+#[test]
+fn a_target_group_under_another_name_that_is_tagged_as_ours_is_deleted() {
+    let mut want = one();
+    let ours = [
+        (SERVICE_NAME.to_owned(), "shop/web".to_owned()),
+        (format!("{CLUSTER_PREFIX}kite"), "owned".to_owned()),
+    ];
+    want.tags.extend(ours.clone());
+    for (tags, deleted) in [(&ours[..], 1), (&ours[..1], 0), (&ours[1..], 0)] {
+        let mut cloud = built(&want);
+        let mut found = HaveTargetGroup::default();
+        found.group.arn = "old".to_owned();
+        found.group.name = "old".to_owned();
+        cloud.have.target_groups.insert("old".to_owned(), found);
+        let tags: Tags = tags.iter().cloned().collect();
+        cloud.have.tags.insert("old".to_owned(), tags);
+        assert_eq!(kinds(&mut cloud, &want), vec!["DeleteTargetGroup"; deleted]);
+    }
 }
 
 /// REQ-AWS-NLB-17
@@ -769,7 +846,10 @@ fn tags_follow_the_annotation_and_foreign_ones_stay() {
     let mut after = one();
     after.tags.remove("k0");
     after.tags.insert("team".to_owned(), "green".to_owned());
-    assert_eq!(kinds(&mut cloud, &after), ["Tag", "Untag"]);
+    assert_eq!(
+        kinds(&mut cloud, &after),
+        ["Tag", "Tag", "Tag", "Untag", "Untag", "Untag"]
+    );
     let mut want = after.tags.clone();
     want.extend([foreign]);
     assert_eq!(cloud.have.tags.len(), 3);

@@ -7,3 +7,5 @@ mod passes;
 mod released;
 mod removal;
 mod rules;
+mod target_groups;
+mod waiting;

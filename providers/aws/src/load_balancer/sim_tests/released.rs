@@ -160,7 +160,7 @@ async fn a_load_balancer_whose_tags_do_not_name_us_is_not_touched() {
         let (bench, service) = released(true).await;
         let arn = bench.state().load_balancer(LB).unwrap().arn.clone();
         let elb = &bench.lbs.observer.elb;
-        elb.remove_tags(&[arn].into(), &[key.to_owned()].into())
+        elb.remove_tags(&arn, &[key.to_owned()].into())
             .await
             .unwrap();
         let before = bench.state();

@@ -297,7 +297,7 @@ async fn without_the_annotation_only_what_our_tags_name_is_removed() {
         .lbs
         .observer
         .elb
-        .remove_tags(&BTreeSet::from([arn.clone()]), &keys)
+        .remove_tags(&arn, &keys)
         .await
         .unwrap();
     service.metadata.annotations = None;
@@ -391,8 +391,8 @@ unused! {
     target_group_attributes(&str) -> e::Attributes;
     modify_target_group_attributes(&str, &e::Attributes) -> ();
     resource_tags(&BTreeSet<String>) -> std::collections::BTreeMap<String, Tags>;
-    add_tags(&BTreeSet<String>, &Tags) -> ();
-    remove_tags(&BTreeSet<String>, &BTreeSet<String>) -> ();
+    add_tags(&str, &Tags) -> ();
+    remove_tags(&str, &BTreeSet<String>) -> ();
 }
 
 /// REQ-AWS-NLB-25, REQ-AWS-DEL-14
