@@ -29,9 +29,13 @@ use crate::runtime::Random;
 /// Objects a page: the transient cost of a list is one decoded page.
 const PAGE_SIZE: u32 = 50;
 
-/// The API server ends a watch after this time and it goes on from the last version. Bounds how
-/// long a watch whose connection is dead can stay unnoticed, for one request a minute and kind.
+/// The API server ends a watch after at most this time and it goes on from the last version. Bounds
+/// how long a watch whose connection is dead can stay unnoticed, for about one request a minute and
+/// kind.
 pub(super) const WATCH_SECONDS: u32 = 60;
+
+/// A watch is shorter by up to this, so that the watches of several kinds do not end together.
+const WATCH_SPREAD: f64 = 15.0;
 
 /// Watch starts that may fail in a row before the watch is thrown away and begun with a new list:
 /// an API server that answers 410 at the start of a watch would otherwise be asked the same
@@ -219,7 +223,7 @@ where
             loop {
                 let config = watcher::Config::default()
                     .page_size(PAGE_SIZE)
-                    .timeout(WATCH_SECONDS);
+                    .timeout(pauses.watch_seconds());
                 let events = watcher::watcher(Api::<K>::all(client.clone()), config).modify(trim);
                 self.follow(events, &mut pauses).await;
                 tracing::warn!(kind = %K::kind(&()), "watch could not be resumed, listing again");
@@ -348,6 +352,16 @@ impl Pauses {
             failures: 0,
             last: None,
         }
+    }
+
+    /// How long the next watch may last.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a fraction of a small positive number"
+    )]
+    fn watch_seconds(&self) -> u32 {
+        WATCH_SECONDS - (self.random.fraction() * WATCH_SPREAD) as u32
     }
 
     fn next(&mut self) -> Duration {
