@@ -8,13 +8,19 @@ mod error;
 mod instances;
 mod load_balancers;
 mod names;
+mod pod_cidrs;
 mod registry;
+mod routes;
 
 pub use error::{Class, CloudError, CloudResult};
 pub use instances::{InstanceMetadata, Instances, Power, Presence, Read};
 pub use load_balancers::{Ensured, LoadBalancers, Note, Updated};
 pub use names::{ClusterName, LoadBalancerName, NameError, NodeName, ProviderId};
+pub use pod_cidrs::{
+    CloudPodCidrs, MachineMasks, MachinePodCidrs, NodeIpamPolicy, NodeMasks, PodCidrs,
+};
 pub use registry::{Build, BuildError, ConfigFile, Factory, Registry, RegistryError};
+pub use routes::{Route, Routes, WantedRoute};
 
 use std::sync::Arc;
 
@@ -39,4 +45,22 @@ pub trait Cloud: Send + Sync + 'static {
     fn load_balancers(&self) -> Option<Arc<dyn LoadBalancers>> {
         None
     }
+
+    /// The routes to the pods of every Node.
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
+        None
+    }
+
+    /// Pod address ranges that the cloud hands out, for `--cidr-allocator-type=CloudAllocator`.
+    fn pod_cidrs(&self) -> Option<PodCidrs> {
+        None
+    }
+
+    /// What wrong combinations of the node IPAM flags do.
+    fn node_ipam_policy(&self) -> NodeIpamPolicy {
+        NodeIpamPolicy::default()
+    }
+
+    /// Called once on the replica that leads, before the first controller runs (REQ-APP-16).
+    fn initialize(&self) {}
 }

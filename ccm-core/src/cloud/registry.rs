@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Cloud, ClusterName};
 use crate::{
     config::Env,
-    runtime::{Clock, Random},
+    runtime::{Clock, Fence, Random},
 };
 
 /// The file named by `--cloud-config`, already read.
@@ -35,6 +35,8 @@ pub struct Build {
     pub random: Random,
     /// Where the provider's metrics go.
     pub metrics: prometheus::Registry,
+    /// Asked before every call that changes the cloud, each attempt of it.
+    pub fence: Fence,
     /// Ends the provider's background work.
     pub shutdown: CancellationToken,
 }

@@ -11,13 +11,21 @@ pub enum ControllerName {
     NodeLifecycle,
     /// Load balancers of Services.
     Service,
-    /// Routes between Nodes. Known, not in this release.
+    /// Routes to the pods of every Node.
     Route,
+    /// Pod address ranges of Nodes.
+    NodeIpam,
 }
 
 impl ControllerName {
     /// All of them. None is off by default.
-    pub const ALL: [Self; 4] = [Self::Node, Self::NodeLifecycle, Self::Service, Self::Route];
+    pub const ALL: [Self; 5] = [
+        Self::Node,
+        Self::NodeLifecycle,
+        Self::Service,
+        Self::Route,
+        Self::NodeIpam,
+    ];
 
     /// The canonical name: health checks and `--controllers`.
     pub const fn as_str(self) -> &'static str {
@@ -26,6 +34,7 @@ impl ControllerName {
             Self::NodeLifecycle => "cloud-node-lifecycle-controller",
             Self::Service => "service-lb-controller",
             Self::Route => "node-route-controller",
+            Self::NodeIpam => "node-ipam-controller",
         }
     }
 
@@ -37,6 +46,7 @@ impl ControllerName {
             Self::NodeLifecycle => "cloud-node-lifecycle",
             Self::Service => "service",
             Self::Route => "route",
+            Self::NodeIpam => "nodeipam",
         }
     }
 
@@ -98,16 +108,23 @@ mod tests {
     fn the_first_match_in_the_list_decides() {
         for (text, want) in [
             ("*", ControllerName::ALL.as_slice()),
-            ("*,-route", &[Node, NodeLifecycle, Service]),
-            ("*,-node-route-controller", &[Node, NodeLifecycle, Service]),
-            ("-cloud-node,*", &[NodeLifecycle, Service, Route]),
+            ("*,-route", &[Node, NodeLifecycle, Service, NodeIpam]),
+            (
+                "*,-node-route-controller",
+                &[Node, NodeLifecycle, Service, NodeIpam],
+            ),
+            ("-cloud-node,*", &[NodeLifecycle, Service, Route, NodeIpam]),
             ("service", &[Service]),
             ("service-lb-controller", &[Service]),
             ("service,-service", &[Service]),
-            ("-service,service,*", &[Node, NodeLifecycle, Route]),
+            (
+                "-service,service,*",
+                &[Node, NodeLifecycle, Route, NodeIpam],
+            ),
+            ("*,-nodeipam", &[Node, NodeLifecycle, Service, Route]),
             (
                 "*,-cloud-node-lifecycle,-cloud-node-controller",
-                &[Service, Route],
+                &[Service, Route, NodeIpam],
             ),
             ("-service", &[]),
         ] {

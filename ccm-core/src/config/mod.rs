@@ -23,6 +23,8 @@ pub use low_args::{LowArgs, VersionForm};
 pub use parse::ConfigErrors;
 pub use reference::{render_help, render_reference};
 pub use settings::{
-    ApiRate, ApiSettings, CloudSettings, LogFormat, LoggingSettings, NetworkSettings,
-    NodeLifecycleSettings, NodeSettings, ServiceSettings, Settings,
+    ApiRate, ApiSettings, AuthenticationSettings, AuthorizationSettings, CertificateSettings,
+    CloudSettings, LeaderElectionSettings, LeaderMigrationSettings, LockOf, LogFormat,
+    LoggingSettings, NodeIpamSettings, NodeLifecycleSettings, NodeSettings, RequestHeaderSettings,
+    RouteSettings, ServiceSettings, ServingSettings, Settings, SniSettings,
 };

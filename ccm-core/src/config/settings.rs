@@ -1,8 +1,11 @@
 //! What the flags mean: typed, validated, one structure a consumer.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
-
-use ipnet::IpNet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use super::ControllerName;
 use crate::cloud::ClusterName;
@@ -92,8 +95,10 @@ pub struct Settings {
     pub node_lifecycle: NodeLifecycleSettings,
     /// The service controller.
     pub service: ServiceSettings,
-    /// Pod networks and routes.
-    pub network: NetworkSettings,
+    /// The route controller.
+    pub route: RouteSettings,
+    /// The node IPAM controller.
+    pub node_ipam: NodeIpamSettings,
     /// Where health and metrics are served; `None` is off (`--health-bind-address`).
     pub health_address: Option<SocketAddr>,
     /// Logs.
@@ -135,15 +140,226 @@ pub struct ApiRate {
     pub burst: u32,
 }
 
-/// Pod networks and routes: what node-route-controller will start from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NetworkSettings {
-    /// `--allocate-node-cidrs`.
-    pub allocate_node_cidrs: bool,
-    /// `--configure-cloud-routes`.
-    pub configure_cloud_routes: bool,
+/// Settings of the route controller (specification: controllers §5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteSettings {
+    /// `--configure-cloud-routes`: `false` skips the controller.
+    pub configure: bool,
+    /// `--cluster-cidr` as given: whether it is wrong depends on whether the controller runs.
+    pub cluster_cidr: String,
+    /// `--route-reconciliation-period`.
+    pub period: Duration,
+    /// The feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`.
+    pub watch: bool,
+}
+
+impl Default for RouteSettings {
+    fn default() -> Self {
+        Self {
+            configure: true,
+            cluster_cidr: String::new(),
+            period: Duration::from_secs(10),
+            watch: false,
+        }
+    }
+}
+
+/// Settings of the node IPAM controller (specification: controllers §6.1). As given: what a wrong
+/// combination does depends on the provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIpamSettings {
+    /// `--allocate-node-cidrs`: `false` skips the controller.
+    pub allocate: bool,
     /// `--cluster-cidr`.
-    pub cluster_cidrs: Vec<IpNet>,
+    pub cluster_cidr: String,
+    /// `--service-cluster-ip-range`.
+    pub service_cluster_ip_range: String,
+    /// `--cidr-allocator-type`.
+    pub allocator_type: String,
+    /// `--node-cidr-mask-size`; 0 is not given.
+    pub mask_size: i32,
+    /// `--node-cidr-mask-size-ipv4`; 0 is not given.
+    pub mask_size_ipv4: i32,
+    /// `--node-cidr-mask-size-ipv6`; 0 is not given.
+    pub mask_size_ipv6: i32,
+}
+
+impl Default for NodeIpamSettings {
+    fn default() -> Self {
+        Self {
+            allocate: false,
+            cluster_cidr: String::new(),
+            service_cluster_ip_range: String::new(),
+            allocator_type: "RangeAllocator".to_owned(),
+            mask_size: 0,
+            mask_size_ipv4: 0,
+            mask_size_ipv6: 0,
+        }
+    }
+}
+
+/// Settings of leader election (specification: controllers §7.2). Always lease > deadline >
+/// 1.2 × retry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElectionSettings {
+    /// `--leader-elect-resource-namespace`.
+    pub namespace: String,
+    /// `--leader-elect-resource-name`.
+    pub name: String,
+    /// `--leader-elect-lease-duration`.
+    pub lease_duration: Duration,
+    /// `--leader-elect-renew-deadline`.
+    pub renew_deadline: Duration,
+    /// `--leader-elect-retry-period`.
+    pub retry_period: Duration,
+}
+
+impl Default for LeaderElectionSettings {
+    fn default() -> Self {
+        Self {
+            namespace: "kube-system".to_owned(),
+            name: "cloud-controller-manager".to_owned(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Which lock a controller needs under leader migration (specification: controllers §7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOf {
+    /// The lock of every replica.
+    Main,
+    /// The migration lock, taken after the main one.
+    Migration,
+    /// Another component runs it.
+    Elsewhere,
+}
+
+/// Leader migration: a second lock for some controllers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderMigrationSettings {
+    /// The name of the second Lease, in the namespace of the first.
+    pub leader_name: String,
+    /// The controllers that the configuration lists, by canonical name.
+    pub controllers: BTreeMap<String, LockOf>,
+}
+
+impl LeaderMigrationSettings {
+    /// The lock that a controller needs; unlisted ones the main one.
+    pub fn lock_of(&self, controller: ControllerName) -> LockOf {
+        self.controllers
+            .get(controller.as_str())
+            .copied()
+            .unwrap_or(LockOf::Main)
+    }
+}
+
+/// The secure port (specification: controllers §7.3, §7.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServingSettings {
+    /// `--bind-address`.
+    pub address: IpAddr,
+    /// `--secure-port`, not 0. (A test gives 0 for any free port.)
+    pub port: u16,
+    /// Where the certificate comes from.
+    pub certificate: CertificateSettings,
+    /// `--tls-sni-cert-key`, in order.
+    pub sni: Vec<SniSettings>,
+    /// Whether TLS 1.2 is refused (`--tls-min-version=VersionTLS13`).
+    pub tls13_only: bool,
+    /// `--tls-cipher-suites`, by Go's names; empty: all that are supported.
+    pub cipher_suites: Vec<String>,
+    /// `--tls-curve-preferences`, by their numbers; empty: all that are supported.
+    pub curves: Vec<i32>,
+    /// Not `--disable-http2-serving`.
+    pub http2: bool,
+    /// `--http2-max-streams-per-connection`; `None`: the default.
+    pub http2_max_streams: Option<u32>,
+    /// `--permit-address-sharing`: `SO_REUSEADDR`.
+    pub permit_address_sharing: bool,
+    /// `--permit-port-sharing`: `SO_REUSEPORT`.
+    pub permit_port_sharing: bool,
+}
+
+/// Where a serving certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSettings {
+    /// `--tls-cert-file` and `--tls-private-key-file`, read again when they change.
+    Files {
+        /// The certificate chain, PEM.
+        certificate: PathBuf,
+        /// The key, PEM.
+        key: PathBuf,
+    },
+    /// `--cert-dir`: the pair `<pair>.crt` and `<pair>.key` in it, made self-signed if missing.
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// The name of the pair.
+        pair: &'static str,
+    },
+    /// Self-signed, in memory.
+    SelfSigned,
+}
+
+/// One value of `--tls-sni-cert-key`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SniSettings {
+    /// The certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// The key, PEM.
+    pub key: PathBuf,
+    /// Server names, also `*.example.com`; empty: those of the certificate.
+    pub names: Vec<String>,
+}
+
+/// Who may ask the secure port (specification: controllers §7.3, §7.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthenticationSettings {
+    /// `--authentication-kubeconfig`; `None`: the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--authentication-skip-lookup`: the cluster's configuration is not read.
+    pub skip_lookup: bool,
+    /// `--authentication-tolerate-lookup-failure`.
+    pub tolerate_lookup_failure: bool,
+    /// `--authentication-token-webhook-cache-ttl`.
+    pub token_cache: Duration,
+    /// `--client-ca-file`.
+    pub client_ca: Option<PathBuf>,
+    /// The `--requestheader-…` flags.
+    pub request_header: RequestHeaderSettings,
+}
+
+/// Identities in request headers that a proxy in front vouches for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHeaderSettings {
+    /// `--requestheader-client-ca-file`; `None`: what the cluster says.
+    pub client_ca: Option<PathBuf>,
+    /// `--requestheader-allowed-names`; empty: any.
+    pub allowed_names: Vec<String>,
+    /// `--requestheader-username-headers`.
+    pub username: Vec<String>,
+    /// `--requestheader-uid-headers`.
+    pub uid: Vec<String>,
+    /// `--requestheader-group-headers`.
+    pub group: Vec<String>,
+    /// `--requestheader-extra-headers-prefix`.
+    pub extra_prefix: Vec<String>,
+}
+
+/// What a caller of the secure port may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorizationSettings {
+    /// `--authorization-kubeconfig`; `None`: the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--authorization-always-allow-paths`: exact, or a prefix when it ends in `*`.
+    pub always_allow: Vec<String>,
+    /// `--authorization-webhook-cache-authorized-ttl`.
+    pub allow_cache: Duration,
+    /// `--authorization-webhook-cache-unauthorized-ttl`.
+    pub deny_cache: Duration,
 }
 
 /// Logs.

@@ -4,8 +4,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use super::{
     ApiRate, ApiSettings, CloudSettings, ConfigErrors, GoDuration, LogFormat, LoggingSettings,
-    LowArgs, NetworkSettings, NodeLifecycleSettings, NodeSettings, ServiceSettings, Settings,
-    controllers,
+    LowArgs, NodeIpamSettings, NodeLifecycleSettings, NodeSettings, RouteSettings, ServiceSettings,
+    Settings, controllers,
 };
 use crate::cloud::ClusterName;
 
@@ -31,7 +31,6 @@ impl Settings {
         let node = node(args, &mut check);
         let node_lifecycle = node_lifecycle(args, &mut check);
         let service = service(args, &mut check);
-        let network = network(args, &mut check);
         let health_address = health_address(args, &mut check);
         let logging = logging(args, &mut check);
         let shutdown_grace = check.period("--shutdown-grace-period", args.shutdown_grace_period);
@@ -43,7 +42,8 @@ impl Settings {
                 node,
                 node_lifecycle,
                 service,
-                network,
+                route: route(args),
+                node_ipam: node_ipam(args),
                 health_address,
                 logging,
                 shutdown_grace,
@@ -268,20 +268,19 @@ fn service(args: &LowArgs, check: &mut Check) -> ServiceSettings {
     }
 }
 
-fn network(args: &LowArgs, check: &mut Check) -> NetworkSettings {
-    let mut cluster_cidrs = Vec::new();
-    for text in args.cluster_cidr.split(',').filter(|text| !text.is_empty()) {
-        match text.trim().parse() {
-            Ok(cidr) => cluster_cidrs.push(cidr),
-            Err(_) => check.errors.push(format!(
-                "--cluster-cidr: {text:?} is not an address range such as 10.244.0.0/16"
-            )),
-        }
+fn route(args: &LowArgs) -> RouteSettings {
+    RouteSettings {
+        configure: args.configure_cloud_routes,
+        cluster_cidr: args.cluster_cidr.clone(),
+        ..RouteSettings::default()
     }
-    NetworkSettings {
-        allocate_node_cidrs: args.allocate_node_cidrs,
-        configure_cloud_routes: args.configure_cloud_routes,
-        cluster_cidrs,
+}
+
+fn node_ipam(args: &LowArgs) -> NodeIpamSettings {
+    NodeIpamSettings {
+        allocate: args.allocate_node_cidrs,
+        cluster_cidr: args.cluster_cidr.clone(),
+        ..NodeIpamSettings::default()
     }
 }
 
@@ -412,10 +411,6 @@ mod tests {
             (
                 "--cluster-name=",
                 "--cluster-name: ClusterName must not be empty",
-            ),
-            (
-                "--cluster-cidr=10.0.0.0/99",
-                "--cluster-cidr: \"10.0.0.0/99\" is not",
             ),
             (
                 "--health-bind-address=:10268",

@@ -1,5 +1,7 @@
-//! The controllers: one folder each.
+//! The controllers. None of them knows a cloud.
 
 pub mod node;
+pub mod node_ipam;
 pub mod node_lifecycle;
+pub mod route;
 pub mod service;

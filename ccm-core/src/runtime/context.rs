@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Clock, QueueMetrics, Random};
+use super::{Clock, Loops, QueueMetrics, Random};
 use crate::kube::{EventRecorder, EventSink};
 
 /// The surroundings of a controller. Cheap to clone.
@@ -20,6 +20,8 @@ pub struct Context {
     pub registry: prometheus::Registry,
     /// The work queue series.
     pub queues: QueueMetrics,
+    /// Where loops tell of their passes.
+    pub loops: Loops,
 }
 
 impl Context {

@@ -10,7 +10,7 @@ use ccm_core::{
     config::{NodeLifecycleSettings, NodeSettings},
     controllers::{node::NodeController, node_lifecycle::NodeLifecycleController},
     kube::{Event, EventSink, Informer, Node, RecordedEvents},
-    runtime::{Clock, Context, QueueMetrics, Random},
+    runtime::{Clock, Context, Loops, QueueMetrics, Random},
 };
 use ccm_kubesim::{KubeSim, Options, Requests, Verb};
 use k8s_openapi::api::core::v1::NodeAddress;
@@ -157,6 +157,7 @@ impl World {
             random: Random::seeded(7),
             registry: self.registry.clone(),
             queues: self.queues.clone(),
+            loops: Loops::new(self.clock.clone()),
         }
     }
 

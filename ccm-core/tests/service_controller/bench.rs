@@ -7,7 +7,7 @@ use ccm_core::{
     config::ServiceSettings,
     controllers::service::ServiceController,
     kube::{Event, Informer, Node, RecordedEvents, Service},
-    runtime::{Clock, Context, QueueMetrics, Random},
+    runtime::{Clock, Context, Loops, QueueMetrics, Random},
 };
 use ccm_kubesim::{KubeSim, Options};
 use ccm_testkit::eventually;
@@ -76,6 +76,7 @@ impl Bench {
             random: Random::seeded(1),
             registry: self.registry.clone(),
             queues: QueueMetrics::new(&self.registry).unwrap(),
+            loops: Loops::new(Clock::anchored("2026-01-01T00:00:00Z".parse().unwrap())),
         };
         let services = Informer::<Service>::new();
         let nodes = Informer::<Node>::new();

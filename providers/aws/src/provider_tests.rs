@@ -20,7 +20,7 @@ use ccm_core::{
     cloud::{Build, BuildError, Class, Cloud, ClusterName, ConfigFile, Power, Presence, Read},
     config::Env,
     kube::Node,
-    runtime::{Clock, Random},
+    runtime::{Clock, Fence, Random},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -117,6 +117,7 @@ impl World {
             clock: Clock::anchored(Options::default().start),
             random: Random::seeded(1),
             metrics: self.registry.clone(),
+            fence: Fence::open(),
             shutdown: CancellationToken::new(),
         };
         (crate::provider_with(self.http()).build)(build).await

@@ -88,7 +88,7 @@ impl Manager {
                 ControllerName::Node => make.node(cloud)?,
                 ControllerName::NodeLifecycle => make.node_lifecycle(cloud)?,
                 ControllerName::Service => make.service(cloud)?,
-                ControllerName::Route => self.tell_of_routes(),
+                ControllerName::Route | ControllerName::NodeIpam => tell_of_what_is_missing(*name),
             }
         }
         if make.controllers.is_empty() {
@@ -106,23 +106,10 @@ impl Manager {
             stores,
         })
     }
+}
 
-    fn tell_of_routes(&self) {
-        let network = &self.settings.network;
-        if network.allocate_node_cidrs && network.configure_cloud_routes {
-            tracing::warn!(
-                controller = %ControllerName::Route,
-                cluster_cidrs = ?network.cluster_cidrs,
-                "not in this release: no routes are configured"
-            );
-        } else {
-            tracing::info!(
-                controller = %ControllerName::Route,
-                "not in this release, and not asked for by --allocate-node-cidrs and \
-                 --configure-cloud-routes"
-            );
-        }
-    }
+fn tell_of_what_is_missing(name: ControllerName) {
+    tracing::info!(controller = %name, "not in this release");
 }
 
 struct Make<'a> {
@@ -143,6 +130,7 @@ impl Make<'_> {
             random: self.manager.random.clone(),
             registry: self.manager.registry.clone(),
             queues: self.prepared.queues.clone(),
+            loops: self.prepared.loops.clone(),
         })
     }
 

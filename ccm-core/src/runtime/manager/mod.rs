@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::assemble::Assembled;
 use super::{
-    Clock, Ending, Health, QueueMetrics, Random, Tasks, metrics::RunningControllers,
+    Clock, Ending, Fence, Health, Loops, QueueMetrics, Random, Tasks, metrics::RunningControllers,
     register_process_metrics, router, serve,
 };
 use crate::{
@@ -131,6 +131,7 @@ struct Prepared {
     clients: Clients,
     queues: QueueMetrics,
     running: RunningControllers,
+    loops: Loops,
     listener: Option<TcpListener>,
 }
 
@@ -238,11 +239,13 @@ impl Manager {
                 clock: self.clock.clone(),
                 random: self.random.clone(),
                 metrics: self.registry.clone(),
+                fence: Fence::open(),
                 shutdown: background,
             },
             clients,
             queues: QueueMetrics::new(&self.registry)?,
             running: RunningControllers::new(&self.registry)?,
+            loops: Loops::new(self.clock.clone()),
             listener,
         })
     }

@@ -1,0 +1,1 @@
+//! Pod address ranges of Nodes (specification: controllers §6).

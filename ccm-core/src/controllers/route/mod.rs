@@ -1,0 +1,1 @@
+//! Routes to the pods of every Node (specification: controllers §5).

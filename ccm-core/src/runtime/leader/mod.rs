@@ -1,0 +1,1 @@
+//! Which replica works (specification: controllers §7.2).
