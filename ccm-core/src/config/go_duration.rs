@@ -156,6 +156,13 @@ fn fraction_nanos(fraction: &str, unit: u64) -> u64 {
     nanos
 }
 
+impl From<Duration> for GoDuration {
+    /// What is too long becomes the longest one.
+    fn from(duration: Duration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl fmt::Display for GoDuration {
     /// Go's `Duration.String`: `12h0m0s`, `5m0s`, `1.5s`, `100ms`, `0s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -279,5 +286,8 @@ mod tests {
         ] {
             assert_eq!(GoDuration(nanos).to_string(), text);
         }
+        let elapsed = GoDuration::from(Duration::from_micros(1_500));
+        assert_eq!(elapsed.to_string(), "1.5ms");
+        assert_eq!(GoDuration::from(Duration::MAX).nanoseconds(), i64::MAX);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::api::core::v1::{NodeAddress, Taint};
+use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, Taint};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -202,6 +202,28 @@ impl NodeWrites {
             .patch_status(node.name(), &PatchParams::default(), &body)
             .await?;
         Ok(())
+    }
+
+    /// Sets one condition of exactly this Node and no other: a strategic merge by type. Answers
+    /// with the Node's version after it.
+    ///
+    /// # Errors
+    /// The API server's answer, or none.
+    pub async fn set_condition(
+        &self,
+        node: &Node,
+        condition: &NodeCondition,
+    ) -> Result<Option<String>, NodeWriteError> {
+        let mut body = json!({ "status": { "conditions": [condition] } });
+        if let (Some(uid), Some(body)) = (&node.metadata.uid, body.as_object_mut()) {
+            body.insert("metadata".to_owned(), json!({ "uid": uid }));
+        }
+        let body = Patch::Strategic(body);
+        let updated = self
+            .api
+            .patch_status(node.name(), &PatchParams::default(), &body)
+            .await?;
+        Ok(updated.metadata.resource_version)
     }
 
     /// Deletes exactly this Node, not a new one of the same name (REQ-LIFE-14).

@@ -7,7 +7,7 @@ use super::BuildInfo;
 use crate::config::ControllerName;
 
 /// What starts the name of a series that the Go managers have too.
-const COMPATIBLE: [&str; 10] = [
+const COMPATIBLE: [&str; 11] = [
     "cloud_node_lifecycle_controller_",
     "cloudprovider_",
     "kubernetes_build_info",
@@ -15,6 +15,7 @@ const COMPATIBLE: [&str; 10] = [
     "node_controller_",
     "process_",
     "rest_client_",
+    "route_controller_",
     "running_managed_controllers",
     "service_controller_",
     "workqueue_",

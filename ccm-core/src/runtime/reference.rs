@@ -10,7 +10,7 @@ use prometheus::{
 
 use super::{QueueMetrics, metrics, register_process_metrics};
 use crate::{
-    controllers::{node, node_lifecycle, service},
+    controllers::{node, node_lifecycle, route, service},
     kube::{self, EventType},
 };
 
@@ -36,6 +36,8 @@ pub struct EventRow {
 const NODES: &str = "cloud-node-controller";
 /// Source of the node lifecycle controller's events.
 const LIFECYCLE: &str = "cloud-node-lifecycle-controller";
+/// Source of the route controller's events.
+const ROUTES: &str = "route_controller";
 /// Source of the service controller's events.
 const SERVICES: &str = "service-controller";
 
@@ -93,6 +95,13 @@ pub static EVENTS: &[EventRow] = &[
         EventType::Warning,
         "DeletingNodeFailed",
         "the API server refused the deletion; it is tried again",
+    ),
+    row(
+        ROUTES,
+        "Node",
+        EventType::Warning,
+        "FailedToCreateRoute",
+        "the cloud refused a route to the Node's pods; it is tried again",
     ),
     of_service(
         EventType::Normal,
@@ -195,7 +204,7 @@ pub fn metrics_reference(providers: &[SampleMetrics]) -> prometheus::Result<Stri
 }
 
 /// Everything in this crate that registers series.
-const PARTS: [SampleMetrics; 8] = [
+const PARTS: [SampleMetrics; 9] = [
     register_process_metrics,
     metrics::sample_running_controllers,
     QueueMetrics::sample,
@@ -203,6 +212,7 @@ const PARTS: [SampleMetrics; 8] = [
     kube::sample_event_metrics,
     node::sample_metrics,
     node_lifecycle::sample_metrics,
+    route::sample_metrics,
     service::sample_metrics,
 ];
 
