@@ -247,6 +247,10 @@ fn buckets(family: &MetricFamily) -> String {
 }
 
 #[cfg(test)]
+#[path = "exact_tests.rs"]
+mod exact;
+
+#[cfg(test)]
 mod tests {
     use std::{
         collections::BTreeSet,
@@ -258,7 +262,7 @@ mod tests {
     use crate::runtime::names_without_home;
 
     /// The product code of this crate, file by file, without its tests.
-    fn sources() -> Vec<(PathBuf, String)> {
+    pub(super) fn sources() -> Vec<(PathBuf, String)> {
         let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
         let mut files = Vec::new();
         while let Some(folder) = folders.pop() {
