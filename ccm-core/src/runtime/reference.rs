@@ -8,7 +8,7 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 
-use super::{QueueMetrics, metrics, register_process_metrics};
+use super::{QueueMetrics, metrics, rbac, register_process_metrics};
 use crate::{
     controllers::{node, node_lifecycle, service},
     kube::{self, EventType},
@@ -195,10 +195,11 @@ pub fn metrics_reference(providers: &[SampleMetrics]) -> prometheus::Result<Stri
 }
 
 /// Everything in this crate that registers series.
-const PARTS: [SampleMetrics; 8] = [
+const PARTS: &[SampleMetrics] = &[
     register_process_metrics,
     metrics::sample_running_controllers,
     QueueMetrics::sample,
+    rbac::sample_metrics,
     kube::sample_client_metrics,
     kube::sample_event_metrics,
     node::sample_metrics,
