@@ -11,6 +11,7 @@ use kube::api::{Api, ListParams, PostParams};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::runtime::{RbacOptions, permissions};
 
 fn kubeconfig(text: &str) -> (PathBuf, ApiSettings) {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -173,6 +174,25 @@ async fn controllers_have_their_own_accounts_and_all_else_the_managers() {
     let requests = sim.requests();
     let token_requests = requests.sum(|key| key.subresource == "token");
     assert_eq!(token_requests, 1, "one holder for an account");
+    let options = RbacOptions {
+        service_account_credentials: true,
+        ..RbacOptions::default()
+    };
+    let allowed = permissions(&options);
+    let accounts = requests.entries.iter();
+    for entry in accounts.filter(|entry| entry.key.resource == "serviceaccounts") {
+        let (verb, resource) = match (entry.key.verb, entry.key.subresource.as_str()) {
+            (Verb::Get, "") => ("get", "serviceaccounts"),
+            (Verb::Create, "") => ("create", "serviceaccounts"),
+            (Verb::Create, "token") => ("create", "serviceaccounts/token"),
+            other => panic!("{other:?} is not in the table of permissions"),
+        };
+        let of = (entry.namespace.as_str(), entry.name.as_str());
+        assert!(
+            allowed.iter().any(|row| row.allows(verb, "", resource, of)),
+            "{entry:?}"
+        );
+    }
     let start = user_agent(&BuildInfo::current(), "");
     let suffixes: Vec<_> = requests
         .entries

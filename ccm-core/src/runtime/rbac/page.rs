@@ -16,7 +16,7 @@ pub fn rbac_reference() -> String {
          sample of `ccm_missing_permissions`.\n\n\
          An account in the column *As* is used with `--use-service-account-credentials=true`, and \
          must then be bound to the permissions of its rows; otherwise everything is asked as the \
-         manager. Namespaces are not created: `kube-system` is always there.\n\n\
+         manager. To create namespaces is not in the table: `kube-system` is always there.\n\n\
          | For | As | API group | Resource | Verbs | Where | Why |\n|---|---|---|---|---|---|---|\n",
     );
     for rule in RULES {
