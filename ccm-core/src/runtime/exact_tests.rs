@@ -4,7 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{tests::sources, *};
+use super::{
+    tests::{calls, sources},
+    *,
+};
 
 /// A series as the specification has it: name, type, labels in order, buckets.
 type Series = (
@@ -521,19 +524,6 @@ fn every_event_row_is_exactly_that_of_the_specification() {
             "{row:?} is not in the specification"
         );
     }
-}
-
-/// The arguments of each call of a method: up to the bracket that closes it.
-fn calls<'a>(text: &'a str, method: &'a str) -> impl Iterator<Item = &'a str> {
-    text.match_indices(method).map(move |(at, _)| {
-        let rest = &text[at + method.len()..];
-        let mut depth = 1;
-        let end = rest.find(|c| {
-            depth += i32::from(c == '(') - i32::from(c == ')');
-            depth == 0
-        });
-        &rest[..end.unwrap_or(rest.len())]
-    })
 }
 
 /// The text literals in a piece of code; values in them become `<>`.
