@@ -11,6 +11,7 @@ mod manager;
 mod metrics;
 mod queue;
 mod random;
+mod rbac;
 mod reference;
 mod serving;
 mod shutdown;
@@ -25,6 +26,10 @@ pub use manager::{Manager, ManagerError};
 pub use metrics::{names_without_home, register_process_metrics};
 pub use queue::{Backoff, Outcome, QueueMetrics, Work, WorkQueue, run_workers};
 pub use random::Random;
+pub use rbac::{
+    Identity, LeaseName, Missing, Part, Permission, PermissionCheck, RbacOptions,
+    check_permissions, permissions, rbac_manifest, rbac_reference,
+};
 pub use reference::{EVENTS, EventRow, SampleMetrics, events_reference, metrics_reference, note};
 pub use serving::{router, serve};
 pub use shutdown::{Ended, Ending, Tasks};
