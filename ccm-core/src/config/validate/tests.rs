@@ -395,6 +395,34 @@ fn leader_migration_has_a_default_and_a_file() {
     assert_eq!(unread.warnings.len(), 1);
 }
 
+/// REQ-APP-21
+#[test]
+fn a_migration_file_is_read_and_its_mistakes_are_told_with_file_and_line() {
+    let path = std::env::temp_dir().join(format!("ccm-migration-{}.yaml", std::process::id()));
+    let flag = format!("--leader-migration-config={}", path.display());
+    let text = "apiVersion: controllermanager.config.k8s.io/v1\n\
+                kind: LeaderMigrationConfiguration\nleaderName: move\n\
+                controllerLeaders:\n- {name: node-route-controller, component: '*'}\n";
+    std::fs::write(&path, text).unwrap();
+    let settings = parse(&["--enable-leader-migration", &flag]).unwrap();
+    let migration = settings.leader_migration.unwrap();
+    assert_eq!(migration.leader_name, "move");
+    assert_eq!(migration.lock_of(ControllerName::Route), LockOf::Migration);
+
+    let wrong = text.replace("component: '*'", "component: ''");
+    let wrong = wrong.replace("kind: ", "kind: Other");
+    std::fs::write(&path, wrong).unwrap();
+    // It must be right even where it has no effect.
+    for elect in ["--leader-elect=true", "--leader-elect=false"] {
+        let error = error(&["--enable-leader-migration", &flag, elect]);
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines.len(), 2, "{error}");
+        assert!(lines[0].starts_with(&format!("{flag}: line 2: kind must be")));
+        assert!(lines[1].starts_with(&format!("{flag}: line 5: controllerLeaders[0].component")));
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn both_locks_must_not_be_the_same() {
     let error = error(&[
