@@ -206,6 +206,8 @@ fn decimal(value: u64, unit: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -289,5 +291,20 @@ mod tests {
         let elapsed = GoDuration::from(Duration::from_micros(1_500));
         assert_eq!(elapsed.to_string(), "1.5ms");
         assert_eq!(GoDuration::from(Duration::MAX).nanoseconds(), i64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(
+            text in "[-+]?([0-9]{0,22}[.]?[0-9]{0,22}(ns|us|\u{b5}s|ms|s|m|h|d)?){0,3}|.{0,20}"
+        ) {
+            let _ = GoDuration::parse(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(nanos in any::<i64>()) {
+            let duration = GoDuration(nanos);
+            prop_assert_eq!(GoDuration::parse(&duration.to_string()), Ok(duration));
+        }
     }
 }
