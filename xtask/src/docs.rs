@@ -21,7 +21,7 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("docs/reference/metrics.md", &["docs", "metrics"]),
     ("docs/reference/events.md", &["docs", "events"]),
     ("docs/reference/rbac.md", &["docs", "rbac"]),
-    ("deploy/rbac.yaml", &["docs", "rbac-manifest"]),
+    ("docs/reference/rbac.yaml", &["docs", "rbac-manifest"]),
 ];
 
 /// Write or compare.

@@ -9,7 +9,7 @@ pub fn rbac_reference() -> String {
     let mut text = String::from(
         "# Permissions\n\n<!-- Made by `cargo xtask docs` from the table of permissions; do not \
          edit. -->\n\n\
-         What the API server must allow, and for what. [deploy/rbac.yaml](../../deploy/rbac.yaml) \
+         What the API server must allow, and for what. [rbac.yaml](rbac.yaml) \
          has it as a manifest for all controllers under one identity; `cloud-controller-manager \
          docs rbac-manifest` prints that manifest. At its start the process asks the API server \
          which of these permissions it has: each one that is missing is an error in the log and a \
