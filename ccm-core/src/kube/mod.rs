@@ -6,6 +6,7 @@ mod event_correlation;
 mod event_sink;
 mod events;
 mod informer;
+mod lease;
 mod node_writes;
 mod service_writes;
 mod types;
@@ -17,6 +18,7 @@ pub use event_sink::{ApiEventSink, EventWorker};
 pub use events::{Event, EventObject, EventRecorder, EventSink, EventType, RecordedEvents};
 pub(crate) use informer::error_chain;
 pub use informer::{Change, Informer, ObjectKey, Store};
+pub use lease::{LeaseApi, LeaseError, LeaseRecord, StoredLease};
 pub use node_writes::{NodePatch, NodeWriteError, NodeWrites};
 pub use service_writes::ServiceWrites;
 pub use types::{

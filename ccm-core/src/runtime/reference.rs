@@ -8,7 +8,7 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 
-use super::{QueueMetrics, metrics, register_process_metrics};
+use super::{LeaderMetrics, QueueMetrics, metrics, register_process_metrics};
 use crate::{
     controllers::{node, node_lifecycle, service},
     kube::{self, EventType},
@@ -36,6 +36,8 @@ pub struct EventRow {
 const NODES: &str = "cloud-node-controller";
 /// Source of the node lifecycle controller's events.
 const LIFECYCLE: &str = "cloud-node-lifecycle-controller";
+/// Source of the process's own events.
+const PROCESS: &str = "cloud-controller-manager";
 /// Source of the service controller's events.
 const SERVICES: &str = "service-controller";
 
@@ -64,7 +66,7 @@ pub const fn note(reason: &'static str, when: &'static str) -> EventRow {
     of_service(EventType::Warning, reason, when)
 }
 
-/// The events of the controllers; providers have notes of their own.
+/// The events of the controllers and of leader election; providers have notes of their own.
 pub static EVENTS: &[EventRow] = &[
     row(
         NODES,
@@ -139,6 +141,13 @@ pub static EVENTS: &[EventRow] = &[
         "DeleteLoadBalancerFailed",
         "the load balancer of a Service that vanished could not be removed; it is tried again",
     ),
+    row(
+        PROCESS,
+        "Lease",
+        EventType::Normal,
+        "LeaderElection",
+        "a replica begins to lead or stops leading; the message names it",
+    ),
 ];
 
 /// The page of all events: the controllers' and the providers' notes.
@@ -195,10 +204,11 @@ pub fn metrics_reference(providers: &[SampleMetrics]) -> prometheus::Result<Stri
 }
 
 /// Everything in this crate that registers series.
-const PARTS: [SampleMetrics; 8] = [
+const PARTS: [SampleMetrics; 9] = [
     register_process_metrics,
     metrics::sample_running_controllers,
     QueueMetrics::sample,
+    LeaderMetrics::sample,
     kube::sample_client_metrics,
     kube::sample_event_metrics,
     node::sample_metrics,
@@ -293,7 +303,7 @@ mod tests {
         for (path, text) in sources() {
             if !path
                 .components()
-                .any(|part| part.as_os_str() == "controllers")
+                .any(|part| part.as_os_str() == "controllers" || part.as_os_str() == "leader")
             {
                 continue;
             }
