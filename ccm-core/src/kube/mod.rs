@@ -7,6 +7,7 @@ mod event_sink;
 mod events;
 mod fenced;
 mod informer;
+mod lease;
 mod node_writes;
 mod service_writes;
 mod types;
@@ -19,6 +20,7 @@ pub use events::{Event, EventObject, EventRecorder, EventSink, EventType, Record
 pub use fenced::fenced;
 pub(crate) use informer::error_chain;
 pub use informer::{Change, Informer, ObjectKey, Store};
+pub use lease::{LeaseApi, LeaseError, LeaseRecord, StoredLease};
 pub use node_writes::{NodePatch, NodeWriteError, NodeWrites};
 pub use service_writes::ServiceWrites;
 pub use types::{

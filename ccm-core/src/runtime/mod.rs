@@ -21,6 +21,9 @@ pub use clock::Clock;
 pub use context::Context;
 pub use fence::Fence;
 pub use health::{Gate, Health, Probe, ProbeQuery, ProbeReport};
+pub use leader::{
+    Acquired, Elector, ElectorParts, LeaderMetrics, Leadership, LeadershipLost, Lost, identity,
+};
 pub use loops::{LoopReport, LoopReporter, Loops};
 pub use manager::{Manager, ManagerError};
 pub use metrics::{names_without_home, register_process_metrics};

@@ -8,7 +8,7 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 
-use super::{QueueMetrics, metrics, rbac, register_process_metrics};
+use super::{LeaderMetrics, QueueMetrics, metrics, rbac, register_process_metrics};
 use crate::{
     controllers::{node, node_lifecycle, route, service},
     kube::{self, EventType},
@@ -70,7 +70,7 @@ pub const fn note(reason: &'static str, when: &'static str) -> EventRow {
     of_service(EventType::Warning, reason, when)
 }
 
-/// The events of the controllers; providers have notes of their own.
+/// The events of the controllers and of leader election; providers have notes of their own.
 pub static EVENTS: &[EventRow] = &[
     row(
         NODES,
@@ -233,6 +233,7 @@ const PARTS: &[SampleMetrics] = &[
     register_process_metrics,
     metrics::sample_running_controllers,
     QueueMetrics::sample,
+    LeaderMetrics::sample,
     rbac::sample_metrics,
     kube::sample_client_metrics,
     kube::sample_event_metrics,
