@@ -71,7 +71,7 @@ async fn a_renewal_is_one_put_every_retry_period_and_no_get() {
     assert_eq!(gets(&world), looks);
 }
 
-/// REQ-APP-13, REQ-APP-08
+/// REQ-APP-13
 #[tokio::test(start_paused = true)]
 async fn a_second_candidate_waits_healthy_and_shut_while_the_first_renews() {
     let world = World::new();
@@ -161,7 +161,7 @@ async fn events_and_metrics_tell_who_leads() {
     );
 }
 
-/// REQ-APP-12, CASE-OPS-02
+/// CASE-OPS-02
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_is_shut_and_lost_at_the_deadline() {
     let world = World::new();
@@ -302,7 +302,7 @@ async fn a_lost_answer_to_the_first_write_neither_leads_nor_waits_for_ourselves(
     }
 }
 
-/// REQ-APP-12, REQ-APP-13
+/// REQ-APP-13
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_another_took_is_lost_at_the_next_renewal() {
     let world = World::new();

@@ -33,7 +33,6 @@ async fn acquired(leadership: &Leadership, lock: LockOf, limit: Duration) -> boo
         .is_ok()
 }
 
-/// REQ-APP-21
 #[tokio::test(start_paused = true)]
 async fn the_migration_lock_is_taken_after_the_main_lock_and_its_controllers_need_both() {
     let mut world = World::new();
@@ -64,7 +63,6 @@ async fn the_migration_lock_is_taken_after_the_main_lock_and_its_controllers_nee
     assert_eq!(lease["spec"]["holderIdentity"], "");
 }
 
-/// REQ-APP-12, REQ-APP-21
 #[tokio::test(start_paused = true)]
 async fn losing_either_lock_is_a_loss_that_names_it() {
     for name in [NAME, SECOND] {

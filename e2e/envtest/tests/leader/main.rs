@@ -281,7 +281,7 @@ async fn a_lease_that_go_releases_is_ours_with_the_next_look() -> Result<()> {
     Ok(())
 }
 
-/// REQ-APP-12, REQ-APP-13, CASE-OPS-02
+/// REQ-APP-13, CASE-OPS-02
 #[tokio::test]
 async fn when_ours_stalls_its_fence_is_shut_before_go_takes_over() -> Result<()> {
     let bench = Bench::new("ours-stalls").await?;
@@ -313,7 +313,7 @@ async fn when_ours_stalls_its_fence_is_shut_before_go_takes_over() -> Result<()>
     Ok(())
 }
 
-/// REQ-APP-12, REQ-APP-13
+/// REQ-APP-13
 #[tokio::test]
 async fn a_lease_that_go_took_meanwhile_is_lost() -> Result<()> {
     let bench = Bench::new("go-takes").await?;
