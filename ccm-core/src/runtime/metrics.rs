@@ -7,10 +7,12 @@ use super::BuildInfo;
 use crate::config::ControllerName;
 
 /// What starts the name of a series that the Go managers have too.
-const COMPATIBLE: [&str; 10] = [
+const COMPATIBLE: [&str; 12] = [
+    "apiserver_delegated_",
     "cloud_node_lifecycle_controller_",
     "cloudprovider_",
     "kubernetes_build_info",
+    "kubernetes_healthcheck",
     "leader_election_",
     "node_controller_",
     "process_",

@@ -26,5 +26,8 @@ pub use metrics::{names_without_home, register_process_metrics};
 pub use queue::{Backoff, Outcome, QueueMetrics, Work, WorkQueue, run_workers};
 pub use random::Random;
 pub use reference::{EVENTS, EventRow, SampleMetrics, events_reference, metrics_reference, note};
-pub use serving::{router, serve};
+pub use serving::{
+    Authenticator, Authorizer, DelegatedMetrics, Endpoints, Gatekeeper, Inspection, SecureServing,
+    ServingError, SetVerbosity, serve,
+};
 pub use shutdown::{Ended, Ending, Tasks};

@@ -8,7 +8,7 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 
-use super::{QueueMetrics, metrics, register_process_metrics};
+use super::{QueueMetrics, metrics, register_process_metrics, serving::sample_serving_metrics};
 use crate::{
     controllers::{node, node_lifecycle, service},
     kube::{self, EventType},
@@ -195,7 +195,7 @@ pub fn metrics_reference(providers: &[SampleMetrics]) -> prometheus::Result<Stri
 }
 
 /// Everything in this crate that registers series.
-const PARTS: [SampleMetrics; 8] = [
+const PARTS: [SampleMetrics; 9] = [
     register_process_metrics,
     metrics::sample_running_controllers,
     QueueMetrics::sample,
@@ -204,6 +204,7 @@ const PARTS: [SampleMetrics; 8] = [
     node::sample_metrics,
     node_lifecycle::sample_metrics,
     service::sample_metrics,
+    sample_serving_metrics,
 ];
 
 fn type_of(family: &MetricFamily) -> &'static str {

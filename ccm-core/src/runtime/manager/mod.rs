@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::assemble::Assembled;
 use super::{
-    Clock, Ending, Fence, Health, Loops, QueueMetrics, Random, Tasks, metrics::RunningControllers,
-    register_process_metrics, router, serve,
+    Clock, Ending, Endpoints, Fence, Health, Loops, QueueMetrics, Random, Tasks,
+    metrics::RunningControllers, register_process_metrics, serve,
 };
 use crate::{
     cloud::{Build, Cloud, ConfigFile, Factory, Registry, RegistryError},
@@ -194,11 +194,12 @@ impl Manager {
         let mut prepared = self.prepare(background.clone()).await?;
         let mut serving = Tasks::new();
         if let Some(listener) = prepared.listener.take() {
-            let routes = router(
+            let endpoints = Endpoints::new(
                 self.health(),
                 prepared.queues.clone(),
                 self.registry.clone(),
-            );
+            )?;
+            let routes = endpoints.plain();
             serving.spawn("serving", serve(listener, routes, background.clone()));
         }
         let cloud = tokio::select! {
