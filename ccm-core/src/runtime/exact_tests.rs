@@ -500,7 +500,7 @@ const STATED_BY_OPTIONAL_PARTS: &[Stated] = &[
 ];
 
 /// Reasons that only this manager has.
-const OWN_REASONS: &[&str] = &["FailedToInitialise"];
+const OWN_REASONS: &[&str] = &["AnotherAllocator", "FailedToInitialise"];
 
 /// REQ-SVC-32
 #[test]

@@ -167,6 +167,13 @@ pub static EVENTS: &[EventRow] = &[
         "the range of pod addresses could not be written to the Node; it is tried again",
     ),
     row(
+        RANGES,
+        "Node",
+        EventType::Warning,
+        "AnotherAllocator",
+        "the Node was given other pod ranges by somebody else: two allocators seem to be active",
+    ),
+    row(
         LEADER,
         "Lease",
         EventType::Normal,
@@ -179,8 +186,8 @@ pub static EVENTS: &[EventRow] = &[
 pub fn events_reference(notes: &[EventRow]) -> String {
     let mut text = String::from(
         "# Events\n\n<!-- Made by `cargo xtask docs` from the event table; do not edit. -->\n\n\
-         Repeats are counted in one object and limited as by Kubernetes' own event recorder. `FailedToInitialise` \
-         and what concerns one cloud only are not in the Go managers.\n\n\
+         Repeats are counted in one object and limited as by Kubernetes' own event recorder. `FailedToInitialise`, \
+         `AnotherAllocator` and what concerns one cloud only are not in the Go managers.\n\n\
          | Source | Object | Type | Reason | When |\n|---|---|---|---|---|\n",
     );
     for event in EVENTS.iter().chain(notes) {
@@ -324,8 +331,10 @@ mod tests {
     fn literals_after(text: &str, begin: &str, within: usize) -> Vec<String> {
         let mut found = Vec::new();
         for (at, _) in text.match_indices(begin) {
-            let rest: String = text[at + begin.len()..].chars().take(within).collect();
-            found.extend(rest.split('"').nth(1).map(str::to_owned));
+            let rest = &text[at + begin.len()..];
+            if rest.find('"').is_some_and(|quote| quote < within) {
+                found.extend(rest.split('"').nth(1).map(str::to_owned));
+            }
         }
         found
     }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The source of these events.
-const EVENT_SOURCE: &str = "cloudCIDRAllocator";
+const EVENT_SOURCE: &str = "cidrAllocator";
 
 /// As upstream.
 const BACKOFF: Backoff = Backoff {

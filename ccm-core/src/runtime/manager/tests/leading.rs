@@ -98,7 +98,9 @@ async fn a_standby_is_ready_and_warm_and_does_nothing_until_it_leads() {
     // The leader dies; the other one takes over within a lease and finds its caches full.
     let lists = |sim: &KubeSim| {
         let counts = sim.since(&Default::default()).counts;
-        let lists = counts.into_iter().filter(|(key, _)| key.verb.as_str() == "list");
+        let lists = counts
+            .into_iter()
+            .filter(|(key, _)| key.verb.as_str() == "list");
         lists.map(|(_, count)| count).sum::<u64>()
     };
     let before = lists(&sim);
