@@ -15,15 +15,12 @@ use std::{
 use futures::{Stream, StreamExt};
 use kube::{
     Api, Client, Resource,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
+    runtime::watcher::{self, Event},
 };
-use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::cached::{Cached, Wire};
 use crate::runtime::Random;
 
 /// Objects a page: the transient cost of a list is one decoded page.
@@ -55,9 +52,6 @@ const PAUSE_JITTER: f64 = 0.25;
 /// A failure this long after the one before is a new trouble.
 const TROUBLE_IS_OVER: Duration = Duration::from_secs(120);
 
-/// Dropped from every object before it is stored: they are big and nothing here reads them.
-const DROPPED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
 /// `namespace/name`, or the name alone for cluster-scoped kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
@@ -69,12 +63,8 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     /// The key of an object.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
-        Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-        }
+    pub fn of<K: Cached>(object: &K) -> Self {
+        Self::new(object.namespace(), object.name())
     }
 
     /// The key of a namespaced object.
@@ -195,7 +185,7 @@ impl<K> Default for Informer<K> {
 
 impl<K> Informer<K>
 where
-    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Cached,
 {
     /// An informer without objects.
     pub fn new() -> Self {
@@ -224,9 +214,9 @@ where
                 let config = watcher::Config::default()
                     .page_size(PAGE_SIZE)
                     .timeout(pauses.watch_seconds());
-                let events = watcher::watcher(Api::<K>::all(client.clone()), config).modify(trim);
+                let events = watcher::watcher(Api::<Wire<K>>::all(client.clone()), config);
                 self.follow(events, &mut pauses).await;
-                tracing::warn!(kind = %K::kind(&()), "watch could not be resumed, listing again");
+                tracing::warn!(kind = %K::Api::kind(&()), "watch could not be resumed, listing again");
             }
         };
         tokio::select! {
@@ -240,11 +230,11 @@ where
     /// tries again as soon as it is asked for the next event, so it is not asked before the pause.
     async fn follow(
         &self,
-        events: impl Stream<Item = watcher::Result<Event<K>>>,
+        events: impl Stream<Item = watcher::Result<Event<Wire<K>>>>,
         pauses: &mut Pauses,
     ) {
         let mut events = pin!(events);
-        let mut relisted: Option<Objects<K>> = None;
+        let mut relisted = Vec::new();
         let mut start_failures = 0;
         while let Some(event) = events.next().await {
             let error = match event {
@@ -260,7 +250,7 @@ where
             };
             let pause = pauses.next();
             tracing::warn!(
-                kind = %K::kind(&()),
+                kind = %K::Api::kind(&()),
                 error = %watch_error(&error),
                 retry_in = ?pause,
                 "watch failed"
@@ -275,36 +265,65 @@ where
         }
     }
 
-    fn absorb(&self, event: Event<K>, relisted: &mut Option<Objects<K>>) {
+    fn absorb(&self, event: Event<Wire<K>>, relisted: &mut Vec<(ObjectKey, Arc<K>)>) {
         match event {
-            Event::Apply(object) => {
-                let (key, new) = (ObjectKey::of(&object), Arc::new(object));
-                let old = self.write(|objects| objects.insert(key, Arc::clone(&new)));
-                self.tell(&Change::Applied { old, new });
-            }
-            Event::Delete(object) => {
+            Event::Apply(Wire { object, .. }) => self.apply(object),
+            Event::Delete(Wire { object, .. }) => {
                 let last = self.write(|objects| objects.remove(&ObjectKey::of(&object)));
                 self.tell(&Change::Deleted(last.unwrap_or_else(|| Arc::new(object))));
             }
-            Event::Init => *relisted = Some(Objects::new()),
-            Event::InitApply(object) => {
-                relisted
-                    .get_or_insert_default()
-                    .insert(ObjectKey::of(&object), Arc::new(object));
+            Event::Init => relisted.clear(),
+            Event::InitApply(Wire { object, .. }) => {
+                let key = ObjectKey::of(&object);
+                // What did not change is not kept twice while the list is not complete.
+                let kept = self.store.get(&key).filter(|kept| **kept == object);
+                relisted.push((key, kept.unwrap_or_else(|| Arc::new(object))));
             }
-            Event::InitDone => {
-                let fresh = relisted.take().unwrap_or_default();
-                let mut before = self.write(|objects| std::mem::replace(objects, fresh.clone()));
-                // Synced before the listeners hear of it: what they start may read the store.
-                self.synced.send_replace(true);
-                for (key, new) in fresh {
-                    let old = before.remove(&key);
-                    self.tell(&Change::Applied { old, new });
+            Event::InitDone => self.replace(std::mem::take(relisted)),
+        }
+    }
+
+    /// An object that changed in nothing but its version, as with a kubelet's heartbeat, takes the
+    /// place of the one before it: nothing of it is kept but the version.
+    fn apply(&self, object: K) {
+        let key = ObjectKey::of(&object);
+        let (old, new) = self.write(|objects| match objects.get_mut(&key) {
+            Some(kept) => {
+                if let Some(kept_mut) = Arc::get_mut(kept) {
+                    // Compared without their versions: for that moment both have the newer one.
+                    let before =
+                        std::mem::replace(kept_mut.version_mut(), object.version().clone());
+                    if *kept_mut == object {
+                        return (Some(Arc::clone(kept)), Arc::clone(kept));
+                    }
+                    *kept_mut.version_mut() = before;
                 }
-                for gone in before.into_values() {
-                    self.tell(&Change::Deleted(gone));
-                }
+                let new = Arc::new(object);
+                (Some(std::mem::replace(kept, Arc::clone(&new))), new)
             }
+            None => {
+                let new = Arc::new(object);
+                objects.insert(key, Arc::clone(&new));
+                (None, new)
+            }
+        });
+        self.tell(&Change::Applied { old, new });
+    }
+
+    /// Ends a list.
+    fn replace(&self, fresh: Vec<(ObjectKey, Arc<K>)>) {
+        let told: Vec<Arc<K>> = fresh.iter().map(|(_, new)| Arc::clone(new)).collect();
+        // In one go: a tree that grows by single steps is half empty.
+        let fresh: Objects<K> = fresh.into_iter().collect();
+        let mut before = self.write(|objects| std::mem::replace(objects, fresh));
+        // Synced before the listeners hear of it: what they start may read the store.
+        self.synced.send_replace(true);
+        for new in told {
+            let old = before.remove(&ObjectKey::of(new.as_ref()));
+            self.tell(&Change::Applied { old, new });
+        }
+        for gone in before.into_values() {
+            self.tell(&Change::Deleted(gone));
         }
     }
 
@@ -324,16 +343,6 @@ where
         for listener in listeners.iter() {
             listener(change);
         }
-    }
-}
-
-/// Drops what nothing here reads and what is big. Every object that is kept goes through this, from
-/// a watch or from the answer to a write: else the two would seem to differ.
-pub(crate) fn trim<K: Resource>(object: &mut K) {
-    let meta = object.meta_mut();
-    meta.managed_fields = None;
-    if let Some(annotations) = &mut meta.annotations {
-        annotations.remove(DROPPED_ANNOTATION);
     }
 }
 

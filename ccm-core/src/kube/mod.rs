@@ -1,15 +1,18 @@
 //! The Kubernetes side: slim types, informers, writes, events. Everything that names types of the
 //! client library stands here.
 
+mod cached;
 mod client;
 mod event_correlation;
 mod event_sink;
 mod events;
 mod informer;
 mod node_writes;
+mod packed;
 mod service_writes;
 mod types;
 
+pub use cached::Cached;
 pub(crate) use client::sample_client_metrics;
 pub use client::{ClientError, ClientFactory};
 pub(crate) use event_sink::sample_event_metrics;
@@ -18,8 +21,9 @@ pub use events::{Event, EventObject, EventRecorder, EventSink, EventType, Record
 pub(crate) use informer::error_chain;
 pub use informer::{Change, Informer, ObjectKey, Store};
 pub use node_writes::{NodePatch, NodeWriteError, NodeWrites};
+pub use packed::{Addresses, StringMap};
 pub use service_writes::ServiceWrites;
 pub use types::{
-    ClientIpConfig, LoadBalancerIngress, LoadBalancerStatus, Node, NodeCondition, NodeSpec,
-    NodeStatus, Service, ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
+    ClientIpConfig, LoadBalancerIngress, LoadBalancerStatus, Node, NodeCondition, NodeMeta,
+    NodeSpec, NodeStatus, Service, ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
 };

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Node, informer::trim};
+use super::{Node, cached::Wire};
 
 /// The field that the API server names when a write is meant for another object of the same name.
 const UID_FIELD: &str = "metadata.uid";
@@ -151,7 +151,7 @@ impl From<kube::Error> for NodeWriteError {
 /// The Node endpoints of the API server that the node controllers use. Cheap to clone.
 #[derive(Clone)]
 pub struct NodeWrites {
-    api: Api<Node>,
+    api: Api<Wire<Node>>,
 }
 
 impl NodeWrites {
@@ -167,9 +167,8 @@ impl NodeWrites {
     /// # Errors
     /// The API server's answer, or none.
     pub async fn read(&self, name: &str) -> Result<Option<Node>, NodeWriteError> {
-        let mut node = self.api.get_opt(name).await?;
-        node.iter_mut().for_each(trim);
-        Ok(node)
+        let node = self.api.get_opt(name).await?;
+        Ok(node.map(|wire| wire.object))
     }
 
     /// Changes metadata and spec; answers with the Node as it is then.
@@ -178,9 +177,8 @@ impl NodeWrites {
     /// Conflict when the patch names a version that is not the current one.
     pub async fn patch(&self, name: &str, patch: &NodePatch) -> Result<Node, NodeWriteError> {
         let body = Patch::Merge(patch.body());
-        let mut node = self.api.patch(name, &PatchParams::default(), &body).await?;
-        trim(&mut node);
-        Ok(node)
+        let node = self.api.patch(name, &PatchParams::default(), &body).await?;
+        Ok(node.object)
     }
 
     /// Replaces `status.addresses` of exactly this Node as a whole. A merge patch, because the API type is wrongly

@@ -135,6 +135,13 @@ impl KubeSim {
         }
     }
 
+    /// The version up to which the clients of all open watches of a kind have taken everything;
+    /// `None` when nobody watches it. For tests that write faster than a client reads.
+    #[must_use]
+    pub fn taken_by_watches(&self, resource: &str) -> Option<u64> {
+        self.inner.taken(resources::by_name(resource)?.plural)
+    }
+
     /// How many objects of a kind there are.
     #[must_use]
     pub fn count(&self, resource: &str) -> usize {

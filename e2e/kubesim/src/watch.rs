@@ -1,6 +1,13 @@
 //! Watches: a cursor into the history, woken by each write.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use futures::{Stream, stream};
@@ -37,6 +44,8 @@ struct Watcher {
     selector: Selector,
     representation: Representation,
     cursor: u64,
+    /// The cursor when everything before it was taken.
+    taken: Arc<AtomicU64>,
     pending: VecDeque<Bytes>,
     sent_any: bool,
     done: bool,
@@ -74,12 +83,14 @@ pub(crate) fn open(
     let now = Instant::now();
     // Receivers first: what is written between here and the first look must wake the watch.
     let (wake, cut) = (inner.subscribe_wake(), inner.subscribe_cut());
+    let taken = inner.enter_watch(call.resource.plural);
     let mut watcher = Watcher {
         inner: Arc::clone(inner),
         representation: Representation::of(&call),
         call,
         selector,
         cursor: version.unwrap_or_default(),
+        taken,
         pending: VecDeque::new(),
         sent_any: false,
         done: false,
@@ -231,6 +242,7 @@ impl Watcher {
             if !self.pending.is_empty() || self.done {
                 continue;
             }
+            self.taken.store(self.cursor, Ordering::Release);
             let due = due.unwrap_or(self.deadline).min(self.deadline);
             let bookmark = if self.bookmarks {
                 self.next_bookmark

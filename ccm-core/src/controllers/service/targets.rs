@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::kube::Node;
+use crate::kube::{Node, StringMap};
 
 /// The label that keeps a Node out of all load balancers.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -44,8 +44,15 @@ pub fn is_trigger(old: &Node, new: &Node) -> bool {
 /// Whether the labels of a Node changed: a trigger for Services whose backends are chosen by
 /// label.
 pub fn labels_changed(old: &Node, new: &Node) -> bool {
-    let none = BTreeMap::new();
-    old.metadata.labels.as_ref().unwrap_or(&none) != new.metadata.labels.as_ref().unwrap_or(&none)
+    labels(old) != labels(new)
+}
+
+/// None and empty are equal.
+fn labels(node: &Node) -> Option<&StringMap> {
+    node.metadata
+        .labels
+        .as_ref()
+        .filter(|labels| !labels.is_empty())
 }
 
 /// What counts of each backend when two sets are compared.
@@ -56,7 +63,7 @@ pub struct TargetSet(BTreeMap<String, Target>);
 struct Target {
     provider_id: Option<String>,
     /// Only for Services whose backends are chosen by label.
-    labels: Option<BTreeMap<String, String>>,
+    labels: Option<StringMap>,
 }
 
 impl TargetSet {
@@ -65,7 +72,7 @@ impl TargetSet {
         let target = |node: &Arc<Node>| {
             let target = Target {
                 provider_id: node.provider_id().map(str::to_owned),
-                labels: with_labels.then(|| node.metadata.labels.clone().unwrap_or_default()),
+                labels: with_labels.then(|| labels(node).cloned().unwrap_or_default()),
             };
             (node.name().to_owned(), target)
         };
@@ -74,12 +81,15 @@ impl TargetSet {
 
     /// Whether this is the set of these backends; allocates nothing.
     pub(super) fn is(&self, nodes: &[Arc<Node>], with_labels: bool) -> bool {
-        let none = BTreeMap::new();
         let same = |node: &Arc<Node>| {
             self.0.get(node.name()).is_some_and(|target| {
-                let labels = node.metadata.labels.as_ref().unwrap_or(&none);
-                target.provider_id.as_deref() == node.provider_id()
-                    && target.labels.as_ref() == with_labels.then_some(labels)
+                let same_labels = match &target.labels {
+                    None => !with_labels,
+                    Some(kept) => {
+                        with_labels && labels(node).map_or(kept.is_empty(), |now| now == kept)
+                    }
+                };
+                target.provider_id.as_deref() == node.provider_id() && same_labels
             })
         };
         self.0.len() == nodes.len() && nodes.iter().all(same)
@@ -243,7 +253,7 @@ mod tests {
     fn a_label_change_is_seen() {
         let old = node("a");
         let mut new = old.clone();
-        new.metadata.labels = Some(BTreeMap::new());
+        new.metadata.labels = Some(StringMap::new());
         assert!(!labels_changed(&old, &new), "none and empty are equal");
         label(&mut new, "pool", "edge");
         assert!(labels_changed(&old, &new));
