@@ -8,7 +8,10 @@ use std::{
     collections::BTreeMap,
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -106,6 +109,7 @@ type Objects<K> = BTreeMap<ObjectKey, Arc<K>>;
 /// A read handle on an informer's objects. Cheap to clone.
 pub struct Store<K> {
     objects: Arc<RwLock<Objects<K>>>,
+    generation: Arc<AtomicU64>,
     synced: watch::Receiver<bool>,
 }
 
@@ -113,6 +117,7 @@ impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
         Self {
             objects: Arc::clone(&self.objects),
+            generation: Arc::clone(&self.generation),
             synced: self.synced.clone(),
         }
     }
@@ -137,6 +142,12 @@ impl<K> Store<K> {
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.read(BTreeMap::len)
+    }
+
+    /// A number that grows when an object comes, goes or changes in more than its version: while it
+    /// is the same, what was made from the objects is still right.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Whether there is no object.
@@ -175,6 +186,7 @@ impl<K> Default for Informer<K> {
         Self {
             store: Store {
                 objects: Arc::default(),
+                generation: Arc::default(),
                 synced: receiver,
             },
             synced: sender,
@@ -269,7 +281,10 @@ where
         match event {
             Event::Apply(Wire { object, .. }) => self.apply(object),
             Event::Delete(Wire { object, .. }) => {
-                let last = self.write(|objects| objects.remove(&ObjectKey::of(&object)));
+                let last = self.write(|objects| {
+                    self.changed();
+                    objects.remove(&ObjectKey::of(&object))
+                });
                 self.tell(&Change::Deleted(last.unwrap_or_else(|| Arc::new(object))));
             }
             Event::Init => relisted.clear(),
@@ -285,27 +300,29 @@ where
 
     /// An object that changed in nothing but its version, as with a kubelet's heartbeat, takes the
     /// place of the one before it: nothing of it is kept but the version.
-    fn apply(&self, object: K) {
+    fn apply(&self, mut object: K) {
         let key = ObjectKey::of(&object);
-        let (old, new) = self.write(|objects| match objects.get_mut(&key) {
-            Some(kept) => {
-                if let Some(kept_mut) = Arc::get_mut(kept) {
-                    // Compared without their versions: for that moment both have the newer one.
-                    let before =
-                        std::mem::replace(kept_mut.version_mut(), object.version().clone());
-                    if *kept_mut == object {
-                        return (Some(Arc::clone(kept)), Arc::clone(kept));
-                    }
-                    *kept_mut.version_mut() = before;
-                }
-                let new = Arc::new(object);
-                (Some(std::mem::replace(kept, Arc::clone(&new))), new)
-            }
-            None => {
+        let (old, new) = self.write(|objects| {
+            let Some(kept) = objects.get_mut(&key) else {
                 let new = Arc::new(object);
                 objects.insert(key, Arc::clone(&new));
-                (None, new)
+                self.changed();
+                return (None, new);
+            };
+            let newer = std::mem::replace(object.version_mut(), kept.version().clone());
+            let unchanged = **kept == object;
+            *object.version_mut() = newer;
+            if unchanged {
+                match Arc::get_mut(kept) {
+                    Some(kept) => std::mem::swap(kept.version_mut(), object.version_mut()),
+                    // Somebody works with it.
+                    None => *kept = Arc::new(object),
+                }
+                return (Some(Arc::clone(kept)), Arc::clone(kept));
             }
+            self.changed();
+            let new = Arc::new(object);
+            (Some(std::mem::replace(kept, Arc::clone(&new))), new)
         });
         self.tell(&Change::Applied { old, new });
     }
@@ -315,7 +332,10 @@ where
         let told: Vec<Arc<K>> = fresh.iter().map(|(_, new)| Arc::clone(new)).collect();
         // In one go: a tree that grows by single steps is half empty.
         let fresh: Objects<K> = fresh.into_iter().collect();
-        let mut before = self.write(|objects| std::mem::replace(objects, fresh));
+        let mut before = self.write(|objects| {
+            self.changed();
+            std::mem::replace(objects, fresh)
+        });
         // Synced before the listeners hear of it: what they start may read the store.
         self.synced.send_replace(true);
         for new in told {
@@ -325,6 +345,11 @@ where
         for gone in before.into_values() {
             self.tell(&Change::Deleted(gone));
         }
+    }
+
+    /// Under the lock of the objects.
+    fn changed(&self) {
+        self.store.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     fn write<T>(&self, f: impl FnOnce(&mut Objects<K>) -> T) -> T {

@@ -61,7 +61,7 @@ fn pairs(packed: &[u8]) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Labels or annotations: keys and values, ordered by key. Made for few changes and many copies.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct StringMap(Box<[u8]>);
 
 impl StringMap {

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    backends::{Roster, patience},
     events::Events,
     memory::Memory,
     metrics::{Metrics, Pass},
@@ -54,6 +55,7 @@ impl ServiceController {
             writes: ServiceWrites::new(context.client.clone()),
             events: Events::new(context.recorder(SOURCE)),
             memory: Memory::default(),
+            roster: Roster::default(),
             metrics: Metrics::new(&context.registry)?,
             queue: WorkQueue::new("service", Backoff::SERVICE, &context.queues),
             random: context.random.clone(),
@@ -93,7 +95,13 @@ impl ServiceController {
             worker.sync(&key).await
         });
         let node_loop = run_workers(&self.node_queue, 1, &shutdown, |()| async {
-            fan_out(worker);
+            let nodes = fan_out(worker);
+            // Nodes change in crowds: a pass takes along what comes until the next one.
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(patience(nodes)) => {}
+            }
             Outcome::Done
         });
         tokio::join!(service_loop, node_loop, resync(worker, &shutdown));
@@ -150,13 +158,14 @@ fn node_matters(memory: &Memory, change: &Change<Node>) -> bool {
 }
 
 /// Hands every Service whose backends differ from the current Nodes to the Service queue: the
-/// worker of that key gives the load balancer the new ones.
-fn fan_out(worker: &Worker) {
-    let nodes = targets::eligible(worker.nodes.list());
+/// worker of that key gives the load balancer the new ones. Answers with the number of Nodes.
+fn fan_out(worker: &Worker) -> usize {
+    let backends = worker.roster.newest(&worker.nodes);
     let pass = Arc::new(Pass::start(&worker.metrics));
-    for key in worker.memory.behind(&nodes, &pass) {
+    for key in worker.memory.behind(&backends, &pass) {
         worker.queue.add(key);
     }
+    backends.nodes().len()
 }
 
 /// Looks for Services in need of cleanup that nobody works on and no retry waits for.
@@ -166,6 +175,9 @@ async fn resync(worker: &Worker, shutdown: &CancellationToken) {
             biased;
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(RESYNC_PERIOD) => {}
+        }
+        if worker.queue.is_empty() {
+            worker.roster.forget();
         }
         for service in worker.services.list() {
             let key = ObjectKey::of(service.as_ref());

@@ -11,6 +11,7 @@
 //! | [`targets`] | which Nodes are backends, which changes of a Node matter |
 //! | [`source_ranges`], [`health_check`] | helpers for providers |
 
+mod backends;
 mod controller;
 mod events;
 #[cfg(test)]

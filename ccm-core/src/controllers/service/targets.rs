@@ -1,7 +1,10 @@
 //! Which Nodes stand behind the load balancers, and which changes of a Node matter
 //! (specification: controllers §4.7, §4.8).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use crate::kube::{Node, StringMap};
 
@@ -55,44 +58,44 @@ fn labels(node: &Node) -> Option<&StringMap> {
         .filter(|labels| !labels.is_empty())
 }
 
-/// What counts of each backend when two sets are compared.
+/// What counts of each backend when two sets are compared: name, provider id and, for Services whose
+/// backends are chosen by label, the labels. Kept as a digest, since every Service remembers the set
+/// it was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TargetSet(BTreeMap<String, Target>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    provider_id: Option<String>,
-    /// Only for Services whose backends are chosen by label.
-    labels: Option<StringMap>,
+pub struct TargetSet {
+    nodes: usize,
+    with_labels: bool,
+    digest: [u64; 2],
 }
 
 impl TargetSet {
-    /// The set of these backends; with their labels when the labels matter.
+    /// The set of these backends, in whatever order; with their labels when the labels matter.
     pub fn of(nodes: &[Arc<Node>], with_labels: bool) -> Self {
-        let target = |node: &Arc<Node>| {
-            let target = Target {
-                provider_id: node.provider_id().map(str::to_owned),
-                labels: with_labels.then(|| labels(node).cloned().unwrap_or_default()),
-            };
-            (node.name().to_owned(), target)
+        // Two halves with different beginnings: 128 bits, so that no two sets meet by chance.
+        let mut halves = [DefaultHasher::new(), DefaultHasher::new()];
+        for (seed, half) in halves.iter_mut().enumerate() {
+            seed.hash(half);
+        }
+        let mut add = |node: &Node| {
+            for half in &mut halves {
+                (node.name(), node.provider_id()).hash(half);
+                if with_labels {
+                    labels(node).hash(half);
+                }
+            }
         };
-        Self(nodes.iter().map(target).collect())
-    }
-
-    /// Whether this is the set of these backends; allocates nothing.
-    pub(super) fn is(&self, nodes: &[Arc<Node>], with_labels: bool) -> bool {
-        let same = |node: &Arc<Node>| {
-            self.0.get(node.name()).is_some_and(|target| {
-                let same_labels = match &target.labels {
-                    None => !with_labels,
-                    Some(kept) => {
-                        with_labels && labels(node).map_or(kept.is_empty(), |now| now == kept)
-                    }
-                };
-                target.provider_id.as_deref() == node.provider_id() && same_labels
-            })
-        };
-        self.0.len() == nodes.len() && nodes.iter().all(same)
+        if nodes.is_sorted_by(|a, b| a.name() <= b.name()) {
+            nodes.iter().for_each(|node| add(node));
+        } else {
+            let mut sorted: Vec<&Arc<Node>> = nodes.iter().collect();
+            sorted.sort_by(|a, b| a.name().cmp(b.name()));
+            sorted.into_iter().for_each(|node| add(node));
+        }
+        Self {
+            nodes: nodes.len(),
+            with_labels,
+            digest: halves.map(|half| half.finish()),
+        }
     }
 }
 
@@ -224,9 +227,7 @@ mod tests {
     fn two_sets_are_equal_when_names_and_provider_ids_are() {
         let set = |nodes: &[Node], labels| {
             let nodes: Vec<_> = nodes.iter().cloned().map(Arc::new).collect();
-            let set = TargetSet::of(&nodes, labels);
-            assert!(set.is(&nodes, labels));
-            set
+            TargetSet::of(&nodes, labels)
         };
         let (a, b) = (node("a"), node("b"));
         let mut late = a.clone();

@@ -8,13 +8,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
+    backends::{Backends, Roster},
     events::Events,
     memory::{Entry, Memory, Phase, Retry},
     metrics::Metrics,
     predicates::{CLEANUP_FINALIZER, has_cleanup_finalizer, is_load_balancer, wants_load_balancer},
     status,
     sync::{Operation, decide, is_leaving},
-    targets::{self, TargetSet},
+    targets::TargetSet,
 };
 use crate::{
     cloud::{CloudError, CloudResult, Ensured, LoadBalancers, Note, Updated},
@@ -45,7 +46,7 @@ struct View {
     operation: Operation,
     latest: Option<Arc<Service>>,
     entry: Option<Entry>,
-    nodes: Vec<Arc<Node>>,
+    backends: Arc<Backends>,
     targets: Arc<TargetSet>,
 }
 
@@ -57,6 +58,7 @@ pub(super) struct Worker {
     pub writes: ServiceWrites,
     pub events: Events,
     pub memory: Memory,
+    pub roster: Roster,
     pub metrics: Metrics,
     pub queue: WorkQueue<ObjectKey>,
     pub random: Random,
@@ -106,7 +108,7 @@ impl Worker {
         if let (Operation::UpdateHosts, Some(service), Some(entry)) =
             (view.operation, &view.latest, &view.entry)
             && let Err(error) = self
-                .update_hosts(key, service, entry, &view.nodes, view.targets)
+                .update_hosts(key, service, entry, view.backends.nodes(), view.targets)
                 .await
         {
             tracing::warn!(service = %key, %error, "host update failed");
@@ -117,14 +119,14 @@ impl Worker {
     fn look(&self, key: &ObjectKey) -> View {
         let latest = self.memory.latest(key, &self.services);
         let entry = self.memory.entry(key);
-        let nodes = targets::eligible(self.nodes.list());
+        let backends = self.roster.current(&self.nodes);
         let by_label = entry.as_ref().is_some_and(|entry| entry.labels_matter);
-        let targets = self.memory.targets(&nodes, by_label);
+        let targets = backends.targets(by_label);
         View {
             operation: decide(latest.as_deref(), entry.as_ref(), &targets, Instant::now()),
             latest,
             entry,
-            nodes,
+            backends,
             targets,
         }
     }
@@ -150,7 +152,7 @@ impl Worker {
             operation,
             latest,
             entry,
-            nodes,
+            backends,
             targets,
         } = self.look(key);
         if operation != Operation::Nothing {
@@ -167,7 +169,9 @@ impl Worker {
         let result = match operation {
             Operation::Delete | Operation::DeleteForeign => self.delete(key, &service).await,
             Operation::FinishDelete => self.finish_delete(key, &service).await,
-            Operation::Ensure { quiet } => self.ensure(key, service.clone(), &nodes, quiet).await,
+            Operation::Ensure { quiet } => {
+                self.ensure(key, service.clone(), &backends, quiet).await
+            }
             Operation::RestoreFinalizer => {
                 let now = self.add_finalizer(key, &service).await;
                 now.map(|now| now.map_or(Next::Stop, |_| Next::Again))
@@ -181,7 +185,7 @@ impl Worker {
                     return Ok(Next::Stop);
                 };
                 return self
-                    .update_hosts(key, &service, entry, &nodes, targets)
+                    .update_hosts(key, &service, entry, backends.nodes(), targets)
                     .await;
             }
             Operation::Nothing | Operation::DeleteRemembered => Ok(Next::Stop),
@@ -206,7 +210,7 @@ impl Worker {
         &self,
         key: &ObjectKey,
         mut service: Arc<Service>,
-        nodes: &[Arc<Node>],
+        backends: &Backends,
         quiet: bool,
     ) -> CloudResult<Next> {
         self.memory.update(key, &service, |entry| {
@@ -226,10 +230,10 @@ impl Worker {
                 None => return Ok(self.vanished(key)),
             }
         }
-        if nodes.is_empty() && !quiet {
+        if backends.nodes().is_empty() && !quiet {
             self.events.no_nodes(&service);
         }
-        match self.ensure_in_cloud(key, &service, nodes).await? {
+        match self.ensure_in_cloud(key, &service, backends).await? {
             Ensured::ImplementedElsewhere { notes } => {
                 self.tell_notes(key, &service, &notes, quiet);
                 self.settle(key, &service, None, notes);
@@ -251,10 +255,10 @@ impl Worker {
         &self,
         key: &ObjectKey,
         service: &Arc<Service>,
-        nodes: &[Arc<Node>],
+        backends: &Backends,
     ) -> CloudResult<Ensured> {
         let labels_matter = self.cloud.node_labels_matter(service);
-        let targets = self.memory.targets(nodes, labels_matter);
+        let targets = backends.targets(labels_matter);
         let mut before = (None, false);
         self.memory.update(key, service, |entry| {
             entry.service = Arc::clone(service);
@@ -264,7 +268,7 @@ impl Worker {
             before = (given.filter(|_| !entry.hosts_owed), entry.labels_matter);
             entry.labels_matter = labels_matter;
         });
-        let result = self.cloud.ensure(service, nodes).await;
+        let result = self.cloud.ensure(service, backends.nodes()).await;
         self.memory.update(key, service, |entry| {
             entry.hosts_owed = false;
             if result.is_ok() {
