@@ -442,7 +442,10 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::kube::Node;
 
     /// CASE-OPS-02
     #[tokio::test(start_paused = true)]
@@ -465,5 +468,73 @@ mod tests {
         pauses.next();
         tokio::time::sleep(TROUBLE_IS_OVER * 2).await;
         assert!(pauses.next() <= FIRST_PAUSE.mul_f64(1.0 + PAUSE_JITTER));
+    }
+
+    fn node(name: &str, version: &str, label: &str) -> Event<Wire<Node>> {
+        Event::Apply(wire(name, version, label))
+    }
+
+    fn wire(name: &str, version: &str, label: &str) -> Wire<Node> {
+        let metadata = json!({
+            "name": name,
+            "resourceVersion": version,
+            "labels": { "pool": label },
+            "managedFields": [{ "manager": "kubelet" }],
+        });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn a_new_version_without_a_change_is_kept_in_the_same_memory() {
+        let informer = Informer::<Node>::new();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&told);
+        informer.listen(move |change| {
+            let Change::Applied { old, new } = change else {
+                panic!("{change:?}")
+            };
+            let same = old.as_ref().map(|old| Arc::ptr_eq(old, new));
+            listener.lock().unwrap().push(same);
+        });
+        let store = informer.store();
+        let version = || store.named("a").unwrap().metadata.resource_version.clone();
+        let memory = || Arc::as_ptr(&store.named("a").unwrap());
+        informer.absorb(node("a", "1", "x"), &mut Vec::new());
+        let (first, generation) = (memory(), store.generation());
+        informer.absorb(node("a", "2", "x"), &mut Vec::new());
+        assert_eq!((version().as_deref(), memory()), (Some("2"), first));
+        // Somebody works with it: what he has does not change under his hands.
+        let held = store.named("a").unwrap();
+        informer.absorb(node("a", "3", "x"), &mut Vec::new());
+        assert_eq!(held.metadata.resource_version.as_deref(), Some("2"));
+        assert_eq!(version().as_deref(), Some("3"));
+        assert_eq!(store.generation(), generation);
+        informer.absorb(node("a", "4", "y"), &mut Vec::new());
+        assert_ne!(store.generation(), generation);
+        assert_eq!(
+            *told.lock().unwrap(),
+            [None, Some(true), Some(true), Some(false)]
+        );
+    }
+
+    #[test]
+    fn a_new_list_keeps_what_did_not_change() {
+        let informer = Informer::<Node>::new();
+        let store = informer.store();
+        let list = |items: [Wire<Node>; 2]| {
+            let mut relisted = Vec::new();
+            informer.absorb(Event::Init, &mut relisted);
+            for item in items {
+                informer.absorb(Event::InitApply(item), &mut relisted);
+            }
+            informer.absorb(Event::InitDone, &mut relisted);
+        };
+        list([wire("a", "1", "x"), wire("b", "2", "x")]);
+        let kept = ["a", "b"].map(|name| store.named(name).unwrap());
+        list([wire("a", "1", "x"), wire("b", "3", "y")]);
+        let same = ["a", "b"].map(|name| store.named(name).unwrap());
+        assert!(Arc::ptr_eq(&kept[0], &same[0]));
+        assert!(!Arc::ptr_eq(&kept[1], &same[1]));
+        assert_eq!(same[1].label("pool"), Some("y"));
     }
 }
