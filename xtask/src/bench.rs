@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{build, context::Context, process};
 
@@ -10,14 +10,20 @@ use crate::{build, context::Context, process};
 /// The others count calls, which no profile changes.
 const NEED_RELEASE: &[&str] = &["memory"];
 
+/// The scenario with up to 100,000 Nodes: a program of its own, as its manager is built for it.
+const SCALE: &str = "scale";
+
 /// Which scenario, and where its numbers go.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The scenario, for example skeleton; ccm-bench lists them when it does not know one.
+    /// The scenario: skeleton, memory or scale.
     name: String,
     /// Also write the numbers to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// For scale: numbers of Nodes, one run each.
+    #[arg(long, value_name = "N,…")]
+    nodes: Option<String>,
 }
 
 /// Builds what the scenario needs and runs it.
@@ -25,6 +31,13 @@ pub(crate) struct Args {
 /// # Errors
 /// A build or the scenario fails.
 pub(crate) fn run(ctx: &Context, args: &Args) -> Result<()> {
+    if args.name == SCALE {
+        return run_scale(ctx, args);
+    }
+    ensure!(
+        args.nodes.is_none(),
+        "--nodes: only the scenario {SCALE} has a choice of Nodes"
+    );
     let mut command = process::step("building the bench", || {
         let built = build::cargo_build(ctx, &["--package", "ccm-bench"])?;
         Ok(Command::new(build::program(&built, "ccm-bench")?))
@@ -42,6 +55,23 @@ pub(crate) fn run(ctx: &Context, args: &Args) -> Result<()> {
             .env("CCM_SANDBOX", build::programs(ctx)?.sandbox);
     }
     command.arg(&args.name);
+    if let Some(file) = &args.json {
+        command.arg("--json").arg(file);
+    }
+    process::run(&mut command)
+}
+
+fn run_scale(ctx: &Context, args: &Args) -> Result<()> {
+    let mut command = process::step(
+        "building the bench and its manager (a few minutes once)",
+        || {
+            let built = build::cargo_build(ctx, &["--release", "--package", "ccm-bench-scale"])?;
+            Ok(Command::new(build::program(&built, "ccm-bench-scale")?))
+        },
+    )?;
+    if let Some(nodes) = &args.nodes {
+        command.arg("--nodes").arg(nodes);
+    }
     if let Some(file) = &args.json {
         command.arg("--json").arg(file);
     }

@@ -30,7 +30,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kube::Node;
 
     #[tokio::test(start_paused = true)]
     async fn reads_pass_and_writes_wait_for_the_lease() {
@@ -40,9 +39,9 @@ mod tests {
         }))
         .unwrap();
         let fence = Fence::waiting();
-        let nodes: Api<Node> =
+        let nodes: Api<k8s_openapi::api::core::v1::Node> =
             Api::all(fenced(Client::new(sim.service(), "default"), fence.clone()));
-        assert_eq!(nodes.get("a").await.unwrap().name(), "a");
+        assert!(nodes.get("a").await.is_ok());
         let error = nodes
             .delete("a", &DeleteParams::default())
             .await

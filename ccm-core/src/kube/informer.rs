@@ -8,22 +8,22 @@ use std::{
     collections::BTreeMap,
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use futures::{Stream, StreamExt};
 use kube::{
     Api, Client, Resource,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
+    runtime::watcher::{self, Event},
 };
-use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::cached::{Cached, Wire};
 use crate::runtime::Random;
 
 /// Objects a page: the transient cost of a list is one decoded page.
@@ -55,9 +55,6 @@ const PAUSE_JITTER: f64 = 0.25;
 /// A failure this long after the one before is a new trouble.
 const TROUBLE_IS_OVER: Duration = Duration::from_secs(120);
 
-/// Dropped from every object before it is stored: they are big and nothing here reads them.
-const DROPPED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
 /// `namespace/name`, or the name alone for cluster-scoped kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
@@ -69,12 +66,8 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     /// The key of an object.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
-        Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-        }
+    pub fn of<K: Cached>(object: &K) -> Self {
+        Self::new(object.namespace(), object.name())
     }
 
     /// The key of a namespaced object.
@@ -116,6 +109,7 @@ type Objects<K> = BTreeMap<ObjectKey, Arc<K>>;
 /// A read handle on an informer's objects. Cheap to clone.
 pub struct Store<K> {
     objects: Arc<RwLock<Objects<K>>>,
+    generation: Arc<AtomicU64>,
     synced: watch::Receiver<bool>,
 }
 
@@ -123,6 +117,7 @@ impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
         Self {
             objects: Arc::clone(&self.objects),
+            generation: Arc::clone(&self.generation),
             synced: self.synced.clone(),
         }
     }
@@ -147,6 +142,12 @@ impl<K> Store<K> {
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.read(BTreeMap::len)
+    }
+
+    /// A number that grows when an object comes, goes or changes in more than its version: while it
+    /// is the same, what was made from the objects is still right.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Whether there is no object.
@@ -193,6 +194,7 @@ impl<K> Default for Informer<K> {
         Self {
             store: Store {
                 objects: Arc::default(),
+                generation: Arc::default(),
                 synced: receiver,
             },
             synced: sender,
@@ -206,7 +208,7 @@ impl<K> Default for Informer<K> {
 
 impl<K> Informer<K>
 where
-    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Cached,
 {
     /// An informer without objects.
     pub fn new() -> Self {
@@ -248,9 +250,9 @@ where
                 let config = watcher::Config::default()
                     .page_size(PAGE_SIZE)
                     .timeout(pauses.watch_seconds());
-                let events = watcher::watcher(Api::<K>::all(client.clone()), config).modify(trim);
+                let events = watcher::watcher(Api::<Wire<K>>::all(client.clone()), config);
                 self.follow(events, &mut pauses).await;
-                tracing::warn!(kind = %K::kind(&()), "watch could not be resumed, listing again");
+                tracing::warn!(kind = %K::Api::kind(&()), "watch could not be resumed, listing again");
             }
         };
         tokio::select! {
@@ -264,11 +266,11 @@ where
     /// tries again as soon as it is asked for the next event, so it is not asked before the pause.
     async fn follow(
         &self,
-        events: impl Stream<Item = watcher::Result<Event<K>>>,
+        events: impl Stream<Item = watcher::Result<Event<Wire<K>>>>,
         pauses: &mut Pauses,
     ) {
         let mut events = pin!(events);
-        let mut relisted: Option<Objects<K>> = None;
+        let mut relisted = Vec::new();
         let mut start_failures = 0;
         while let Some(event) = events.next().await {
             let error = match event {
@@ -284,7 +286,7 @@ where
             };
             let pause = pauses.next();
             tracing::warn!(
-                kind = %K::kind(&()),
+                kind = %K::Api::kind(&()),
                 error = %watch_error(&error),
                 retry_in = ?pause,
                 "watch failed"
@@ -299,37 +301,79 @@ where
         }
     }
 
-    fn absorb(&self, event: Event<K>, relisted: &mut Option<Objects<K>>) {
+    fn absorb(&self, event: Event<Wire<K>>, relisted: &mut Vec<(ObjectKey, Arc<K>)>) {
         match event {
-            Event::Apply(object) => {
-                let (key, new) = (ObjectKey::of(&object), Arc::new(object));
-                let old = self.write(|objects| objects.insert(key, Arc::clone(&new)));
-                self.tell(&Change::Applied { old, new });
-            }
-            Event::Delete(object) => {
-                let last = self.write(|objects| objects.remove(&ObjectKey::of(&object)));
+            Event::Apply(Wire { object, .. }) => self.apply(object),
+            Event::Delete(Wire { object, .. }) => {
+                let last = self.write(|objects| {
+                    self.changed();
+                    objects.remove(&ObjectKey::of(&object))
+                });
                 self.tell(&Change::Deleted(last.unwrap_or_else(|| Arc::new(object))));
             }
-            Event::Init => *relisted = Some(Objects::new()),
-            Event::InitApply(object) => {
-                relisted
-                    .get_or_insert_default()
-                    .insert(ObjectKey::of(&object), Arc::new(object));
+            Event::Init => relisted.clear(),
+            Event::InitApply(Wire { object, .. }) => {
+                let key = ObjectKey::of(&object);
+                // What did not change is not kept twice while the list is not complete.
+                let kept = self.store.get(&key).filter(|kept| **kept == object);
+                relisted.push((key, kept.unwrap_or_else(|| Arc::new(object))));
             }
-            Event::InitDone => {
-                let fresh = relisted.take().unwrap_or_default();
-                let mut before = self.write(|objects| std::mem::replace(objects, fresh.clone()));
-                // Synced before the listeners hear of it: what they start may read the store.
-                self.synced.send_replace(true);
-                for (key, new) in fresh {
-                    let old = before.remove(&key);
-                    self.tell(&Change::Applied { old, new });
-                }
-                for gone in before.into_values() {
-                    self.tell(&Change::Deleted(gone));
-                }
-            }
+            Event::InitDone => self.replace(std::mem::take(relisted)),
         }
+    }
+
+    /// An object that changed in nothing but its version, as with a kubelet's heartbeat, takes the
+    /// place of the one before it: nothing of it is kept but the version.
+    fn apply(&self, mut object: K) {
+        let key = ObjectKey::of(&object);
+        let (old, new) = self.write(|objects| {
+            let Some(kept) = objects.get_mut(&key) else {
+                let new = Arc::new(object);
+                objects.insert(key, Arc::clone(&new));
+                self.changed();
+                return (None, new);
+            };
+            let newer = std::mem::replace(object.version_mut(), kept.version().clone());
+            let unchanged = **kept == object;
+            *object.version_mut() = newer;
+            if unchanged {
+                match Arc::get_mut(kept) {
+                    Some(kept) => std::mem::swap(kept.version_mut(), object.version_mut()),
+                    // Somebody works with it.
+                    None => *kept = Arc::new(object),
+                }
+                return (Some(Arc::clone(kept)), Arc::clone(kept));
+            }
+            self.changed();
+            let new = Arc::new(object);
+            (Some(std::mem::replace(kept, Arc::clone(&new))), new)
+        });
+        self.tell(&Change::Applied { old, new });
+    }
+
+    /// Ends a list.
+    fn replace(&self, fresh: Vec<(ObjectKey, Arc<K>)>) {
+        let told: Vec<Arc<K>> = fresh.iter().map(|(_, new)| Arc::clone(new)).collect();
+        // In one go: a tree that grows by single steps is half empty.
+        let fresh: Objects<K> = fresh.into_iter().collect();
+        let mut before = self.write(|objects| {
+            self.changed();
+            std::mem::replace(objects, fresh)
+        });
+        // Synced before the listeners hear of it: what they start may read the store.
+        self.synced.send_replace(true);
+        for new in told {
+            let old = before.remove(&ObjectKey::of(new.as_ref()));
+            self.tell(&Change::Applied { old, new });
+        }
+        for gone in before.into_values() {
+            self.tell(&Change::Deleted(gone));
+        }
+    }
+
+    /// Under the lock of the objects.
+    fn changed(&self) {
+        self.store.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     fn write<T>(&self, f: impl FnOnce(&mut Objects<K>) -> T) -> T {
@@ -357,16 +401,6 @@ impl<K> Delivery<K> {
         for listener in &self.listeners {
             listener(change);
         }
-    }
-}
-
-/// Drops what nothing here reads and what is big. Every object that is kept goes through this, from
-/// a watch or from the answer to a write: else the two would seem to differ.
-pub(crate) fn trim<K: Resource>(object: &mut K) {
-    let meta = object.meta_mut();
-    meta.managed_fields = None;
-    if let Some(annotations) = &mut meta.annotations {
-        annotations.remove(DROPPED_ANNOTATION);
     }
 }
 
@@ -441,18 +475,10 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::kube::Node;
-
-    fn node(name: &str) -> Node {
-        Node {
-            metadata: kube::api::ObjectMeta {
-                name: Some(name.to_owned()),
-                ..Default::default()
-            },
-            ..Node::default()
-        }
-    }
 
     /// REQ-APP-16
     #[test]
@@ -468,14 +494,14 @@ mod tests {
             log.lock().unwrap().push(line);
         });
         informer.hold();
-        let mut relisted = None;
+        let mut relisted = Vec::new();
         for event in [
             Event::Init,
-            Event::InitApply(node("a")),
-            Event::InitApply(node("b")),
+            Event::InitApply(wire("a", "1", "x")),
+            Event::InitApply(wire("b", "2", "x")),
             Event::InitDone,
-            Event::Apply(node("c")),
-            Event::Delete(node("b")),
+            node("c", "3", "x"),
+            Event::Delete(wire("b", "4", "x")),
         ] {
             informer.absorb(event, &mut relisted);
         }
@@ -483,7 +509,7 @@ mod tests {
         assert_eq!(informer.store().len(), 2);
         assert!(told.lock().unwrap().is_empty());
         informer.release();
-        informer.absorb(Event::Apply(node("a")), &mut relisted);
+        informer.absorb(node("a", "5", "y"), &mut relisted);
         assert_eq!(*told.lock().unwrap(), ["a false", "c false", "a true"]);
     }
 
@@ -508,5 +534,73 @@ mod tests {
         pauses.next();
         tokio::time::sleep(TROUBLE_IS_OVER * 2).await;
         assert!(pauses.next() <= FIRST_PAUSE.mul_f64(1.0 + PAUSE_JITTER));
+    }
+
+    fn node(name: &str, version: &str, label: &str) -> Event<Wire<Node>> {
+        Event::Apply(wire(name, version, label))
+    }
+
+    fn wire(name: &str, version: &str, label: &str) -> Wire<Node> {
+        let metadata = json!({
+            "name": name,
+            "resourceVersion": version,
+            "labels": { "pool": label },
+            "managedFields": [{ "manager": "kubelet" }],
+        });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn a_new_version_without_a_change_is_kept_in_the_same_memory() {
+        let informer = Informer::<Node>::new();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&told);
+        informer.listen(move |change| {
+            let Change::Applied { old, new } = change else {
+                panic!("{change:?}")
+            };
+            let same = old.as_ref().map(|old| Arc::ptr_eq(old, new));
+            listener.lock().unwrap().push(same);
+        });
+        let store = informer.store();
+        let version = || store.named("a").unwrap().metadata.resource_version.clone();
+        let memory = || Arc::as_ptr(&store.named("a").unwrap());
+        informer.absorb(node("a", "1", "x"), &mut Vec::new());
+        let (first, generation) = (memory(), store.generation());
+        informer.absorb(node("a", "2", "x"), &mut Vec::new());
+        assert_eq!((version().as_deref(), memory()), (Some("2"), first));
+        // Somebody works with it: what he has does not change under his hands.
+        let held = store.named("a").unwrap();
+        informer.absorb(node("a", "3", "x"), &mut Vec::new());
+        assert_eq!(held.metadata.resource_version.as_deref(), Some("2"));
+        assert_eq!(version().as_deref(), Some("3"));
+        assert_eq!(store.generation(), generation);
+        informer.absorb(node("a", "4", "y"), &mut Vec::new());
+        assert_ne!(store.generation(), generation);
+        assert_eq!(
+            *told.lock().unwrap(),
+            [None, Some(true), Some(true), Some(false)]
+        );
+    }
+
+    #[test]
+    fn a_new_list_keeps_what_did_not_change() {
+        let informer = Informer::<Node>::new();
+        let store = informer.store();
+        let list = |items: [Wire<Node>; 2]| {
+            let mut relisted = Vec::new();
+            informer.absorb(Event::Init, &mut relisted);
+            for item in items {
+                informer.absorb(Event::InitApply(item), &mut relisted);
+            }
+            informer.absorb(Event::InitDone, &mut relisted);
+        };
+        list([wire("a", "1", "x"), wire("b", "2", "x")]);
+        let kept = ["a", "b"].map(|name| store.named(name).unwrap());
+        list([wire("a", "1", "x"), wire("b", "3", "y")]);
+        let same = ["a", "b"].map(|name| store.named(name).unwrap());
+        assert!(Arc::ptr_eq(&kept[0], &same[0]));
+        assert!(!Arc::ptr_eq(&kept[1], &same[1]));
+        assert_eq!(same[1].label("pool"), Some("y"));
     }
 }

@@ -1,6 +1,7 @@
 //! The Kubernetes side: slim types, informers, writes, events. Everything that names types of the
 //! client library stands here.
 
+mod cached;
 mod client;
 mod event_correlation;
 mod event_sink;
@@ -9,9 +10,11 @@ mod fenced;
 mod informer;
 mod lease;
 mod node_writes;
+mod packed;
 mod service_writes;
 mod types;
 
+pub use cached::Cached;
 pub(crate) use client::sample_client_metrics;
 pub use client::{ClientError, ClientFactory};
 pub(crate) use event_sink::sample_event_metrics;
@@ -22,8 +25,9 @@ pub(crate) use informer::error_chain;
 pub use informer::{Change, Informer, ObjectKey, Store};
 pub use lease::{LeaseApi, LeaseError, LeaseRecord, StoredLease};
 pub use node_writes::{NodePatch, NodeWriteError, NodeWrites};
+pub use packed::{Addresses, StringMap};
 pub use service_writes::ServiceWrites;
 pub use types::{
-    ClientIpConfig, LoadBalancerIngress, LoadBalancerStatus, Node, NodeCondition, NodeSpec,
-    NodeStatus, Service, ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
+    ClientIpConfig, LoadBalancerIngress, LoadBalancerStatus, Node, NodeCondition, NodeMeta,
+    NodeSpec, NodeStatus, Service, ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
 };

@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Node, informer::trim};
+use super::{Node, cached::Wire};
 
 /// The field that the API server names when a write is meant for another object of the same name.
 const UID_FIELD: &str = "metadata.uid";
@@ -160,7 +160,7 @@ impl From<kube::Error> for NodeWriteError {
 /// The Node endpoints of the API server that the node controllers use. Cheap to clone.
 #[derive(Clone)]
 pub struct NodeWrites {
-    api: Api<Node>,
+    api: Api<Wire<Node>>,
 }
 
 impl NodeWrites {
@@ -176,9 +176,8 @@ impl NodeWrites {
     /// # Errors
     /// The API server's answer, or none.
     pub async fn read(&self, name: &str) -> Result<Option<Node>, NodeWriteError> {
-        let mut node = self.api.get_opt(name).await?;
-        node.iter_mut().for_each(trim);
-        Ok(node)
+        let node = self.api.get_opt(name).await?;
+        Ok(node.map(|wire| wire.object))
     }
 
     /// Changes metadata and spec; answers with the Node as it is then.
@@ -187,9 +186,8 @@ impl NodeWrites {
     /// Conflict when the patch names a version that is not the current one.
     pub async fn patch(&self, name: &str, patch: &NodePatch) -> Result<Node, NodeWriteError> {
         let body = Patch::Merge(patch.body());
-        let mut node = self.api.patch(name, &PatchParams::default(), &body).await?;
-        trim(&mut node);
-        Ok(node)
+        let node = self.api.patch(name, &PatchParams::default(), &body).await?;
+        Ok(node.object)
     }
 
     /// Replaces `status.addresses` of exactly this Node as a whole. A merge patch, because the API type is wrongly
@@ -232,7 +230,7 @@ impl NodeWrites {
             .api
             .patch_status(node.name(), &PatchParams::default(), &body)
             .await?;
-        Ok(updated.metadata.resource_version)
+        Ok(updated.object.metadata.resource_version)
     }
 
     /// Deletes exactly this Node, not a new one of the same name (REQ-LIFE-14).
@@ -263,9 +261,8 @@ impl NodeWrites {
     ) -> Result<Node, NodeWriteError> {
         let body = Patch::Merge(pod_cidrs_body(node, cidrs));
         let params = PatchParams::default();
-        let mut now = self.api.patch(node.name(), &params, &body).await?;
-        trim(&mut now);
-        Ok(now)
+        let now = self.api.patch(node.name(), &params, &body).await?;
+        Ok(now.object)
     }
 
     /// Sets the condition `NetworkUnavailable` of exactly this Node to `False`, as the manager of

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{LoadBalancerStatus, Service, informer::trim};
+use super::{Cached as _, LoadBalancerStatus, Service};
 
 /// Writes Services. Cheap to clone.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ impl ServiceWrites {
             .await;
         match answer {
             Ok(mut now) => {
-                trim(&mut now);
+                now.trim();
                 Ok(Some(now))
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),

@@ -3,26 +3,58 @@
 //! these as a whole (REQ-NODE-29): writes are patches.
 
 use k8s_openapi::{
-    api::core::v1::{NodeAddress, Taint},
-    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
+    api::core::v1::Taint,
+    apimachinery::pkg::{
+        apis::meta::v1::{ObjectMeta, Time},
+        util::intstr::IntOrString,
+    },
 };
 use kube::Resource;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::packed::{Addresses, StringMap};
 
 pub use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
 
-/// A Node as the controllers need it.
-#[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[resource(inherit = "k8s_openapi::api::core::v1::Node")]
+/// A Node as the controllers need it. There may be 100,000 of them: every field and every
+/// allocation counts.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Node {
-    /// Name, UID, labels, annotations, timestamps. `managedFields` are dropped by the informer.
-    pub metadata: ObjectMeta,
+    /// Name, UID, labels, annotations, timestamps.
+    pub metadata: NodeMeta,
     /// Provider id, pod ranges, taints.
     #[serde(default)]
     pub spec: NodeSpec,
     /// Addresses and conditions.
     #[serde(default)]
     pub status: NodeStatus,
+}
+
+/// The used part of a Node's metadata.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeMeta {
+    /// The name.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The UID: another Node of the same name has another one.
+    #[serde(default)]
+    pub uid: Option<String>,
+    /// The version of the object, for writes that must not overwrite another one.
+    #[serde(default)]
+    pub resource_version: Option<String>,
+    /// When the Node registered.
+    #[serde(default)]
+    pub creation_timestamp: Option<Time>,
+    /// When its deletion was asked for.
+    #[serde(default)]
+    pub deletion_timestamp: Option<Time>,
+    /// All labels.
+    #[serde(default)]
+    pub labels: Option<StringMap>,
+    /// All annotations, but for kubectl's copy of the whole object.
+    #[serde(default)]
+    pub annotations: Option<StringMap>,
 }
 
 /// The used part of a Node's spec.
@@ -45,10 +77,21 @@ pub struct NodeSpec {
 pub struct NodeStatus {
     /// Addresses, in order.
     #[serde(default)]
-    pub addresses: Vec<NodeAddress>,
-    /// Condition types and their status, without timestamps: a kubelet heartbeat changes nothing.
-    #[serde(default)]
+    pub addresses: Addresses,
+    /// The conditions that a controller reads, see [`READ_CONDITIONS`], without timestamps: a
+    /// kubelet's heartbeat changes nothing.
+    #[serde(default, deserialize_with = "read_conditions")]
     pub conditions: Vec<NodeCondition>,
+}
+
+/// The types of conditions that are kept of a Node. Whoever reads another one adds it here.
+pub const READ_CONDITIONS: [&str; 2] = ["Ready", "NetworkUnavailable"];
+
+fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NodeCondition>, D::Error> {
+    let mut conditions = Vec::<NodeCondition>::deserialize(from)?;
+    conditions.retain(|c| READ_CONDITIONS.contains(&c.type_.as_str()));
+    conditions.shrink_to_fit();
+    Ok(conditions)
 }
 
 /// A condition's type and status.
@@ -82,16 +125,12 @@ impl Node {
 
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+        self.metadata.labels.as_ref()?.get(key)
     }
 
     /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata
-            .annotations
-            .as_ref()?
-            .get(key)
-            .map(String::as_str)
+        self.metadata.annotations.as_ref()?.get(key)
     }
 
     /// The status of the condition of that type.

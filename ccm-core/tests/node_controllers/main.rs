@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod cloud;
 #[cfg(test)]
+mod heartbeats;
+#[cfg(test)]
 mod initialisation;
 #[cfg(test)]
 mod lifecycle;

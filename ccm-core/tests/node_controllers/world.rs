@@ -254,11 +254,11 @@ impl World {
     }
 
     pub fn addresses(&self, name: &str) -> Vec<NodeAddress> {
-        self.node(name).status.addresses
+        self.node(name).status.addresses.to_vec()
     }
 
     pub fn labels(&self, name: &str) -> BTreeMap<String, String> {
-        self.node(name).metadata.labels.unwrap_or_default()
+        self.node(name).metadata.labels.unwrap_or_default().into()
     }
 
     pub fn reasons(&self) -> Vec<String> {

@@ -30,12 +30,6 @@ impl Clock {
         seconds(self.now())
     }
 
-    /// A stamp some time ago.
-    pub(crate) fn stamp_before(&self, ago: Duration) -> String {
-        let ago = SignedDuration::try_from(ago).unwrap_or(SignedDuration::MAX);
-        seconds(self.now().checked_sub(ago).unwrap_or(Timestamp::MIN))
-    }
-
     /// A stamp some time ahead.
     pub(crate) fn stamp_in(&self, ahead: Duration) -> String {
         let ahead = SignedDuration::try_from(ahead).unwrap_or(SignedDuration::MAX);

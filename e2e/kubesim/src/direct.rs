@@ -102,10 +102,7 @@ impl KubeSim {
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = resources::by_name(resource)?;
         let state = self.inner.lock();
-        state
-            .store
-            .get(resource.storage, namespace, name)
-            .map(|object| (**object).clone())
+        state.store.get(resource.storage, namespace, name)
     }
 
     /// All objects of a kind in all namespaces, ordered by namespace and name.
@@ -114,12 +111,41 @@ impl KubeSim {
         let Some(resource) = resources::by_name(resource) else {
             return Vec::new();
         };
-        let state = self.inner.lock();
-        state
-            .store
-            .iter(resource.storage, "")
-            .map(|object| (**object).clone())
-            .collect()
+        let objects: Vec<_> = {
+            let state = self.inner.lock();
+            let objects = state.store.iter(resource.storage, "");
+            objects.map(|(_, object)| Arc::clone(object)).collect()
+        };
+        objects.iter().map(|object| object.value()).collect()
+    }
+
+    /// Shows all objects of a kind, one after the other, as they were at the beginning: for more
+    /// of them than should be in memory in the form of [`list`](Self::list).
+    pub fn for_each(&self, resource: &str, mut look: impl FnMut(Value)) {
+        let Some(resource) = resources::by_name(resource) else {
+            return;
+        };
+        let objects: Vec<_> = {
+            let state = self.inner.lock();
+            let objects = state.store.iter(resource.storage, "");
+            objects.map(|(_, object)| Arc::clone(object)).collect()
+        };
+        for object in objects {
+            look(object.value());
+        }
+    }
+
+    /// The version up to which the clients of all open watches of a kind have taken everything;
+    /// `None` when nobody watches it. For tests that write faster than a client reads.
+    #[must_use]
+    pub fn taken_by_watches(&self, resource: &str) -> Option<u64> {
+        self.inner.taken(resources::by_name(resource)?.plural)
+    }
+
+    /// How many objects of a kind there are.
+    #[must_use]
+    pub fn count(&self, resource: &str) -> usize {
+        resources::by_name(resource).map_or(0, |r| self.inner.lock().store.len(r.storage))
     }
 
     /// Creates the object or replaces it, status included. The kind is taken from the object.
@@ -148,7 +174,7 @@ impl KubeSim {
             let there = transaction
                 .state
                 .store
-                .get(resource.storage, &namespace, &name);
+                .stored(resource.storage, &namespace, &name);
             if there.is_none() {
                 return transaction.create(resource, &namespace, object, Scope::All, how);
             }

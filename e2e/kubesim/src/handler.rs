@@ -34,6 +34,7 @@ const MAX_MANAGER: usize = 128;
 /// An answer before it is put into bytes.
 enum Reply {
     Json(StatusCode, Value),
+    Text(String),
     Watch(std::pin::Pin<Box<dyn Stream<Item = Result<Bytes, io::Error>> + Send>>),
 }
 
@@ -113,6 +114,7 @@ fn answer(
         Some(Fault::DropWithEffect) => Err(ConnectionError::broken()),
         _ => Ok(match reply {
             Ok(Reply::Json(code, value)) => json_response(code, &value),
+            Ok(Reply::Text(text)) => bytes("application/json", text.into()),
             Ok(Reply::Watch(stream)) => {
                 let mut response = Response::new(Body::from_stream(stream));
                 typed(&mut response, "application/json");
@@ -145,23 +147,23 @@ fn serve(inner: &Arc<Inner>, call: Call, user: Option<&User>) -> Result<Reply, A
     if call.verb == Verb::Watch {
         return Ok(Reply::Watch(watch::open(inner, call)?.boxed()));
     }
-    let ok = |value| Ok(Reply::Json(StatusCode::OK, value));
     let representation = Representation::of(&call);
     match call.verb {
         Verb::Get => {
-            let state = inner.lock();
             let (namespace, name) = key(&call);
-            let object = state
+            let stored = inner
+                .lock()
                 .store
-                .get(call.resource.storage, namespace, name)
+                .stored(call.resource.storage, namespace, name)
+                .cloned()
                 .ok_or_else(|| ApiError::not_found(call.resource, name))?;
-            ok(representation.one(object, now))
+            Ok(Reply::Text(representation.one_text(&stored, now)))
         }
         Verb::List => {
             let selector = selector(&call)?;
             let lag = inner.delay(call.resource.plural);
             let page = listing::list(&inner.lock(), &call, &selector, lag)?;
-            ok(representation.many(&page, now))
+            Ok(Reply::Text(representation.many(&page, now)))
         }
         _ => {
             let reply = write(inner, &call, user, &representation);
@@ -221,7 +223,7 @@ fn write(
         }
         Verb::DeleteCollection => {
             let page = delete_collection(&mut transaction, call)?;
-            Ok(Reply::Json(StatusCode::OK, representation.many(&page, now)))
+            Ok(Reply::Text(representation.many(&page, now)))
         }
         Verb::Get | Verb::List | Verb::Watch => Err(ApiError::method_not_allowed()),
     }
@@ -261,11 +263,8 @@ fn delete_collection(
 ) -> Result<listing::Page, ApiError> {
     let (when, dry_run) = delete_options(call)?;
     let selector = selector(call)?;
-    let objects = transaction
-        .delete_collection(call.resource, key(call).0, &selector, &when, dry_run)?
-        .into_iter()
-        .map(Arc::new)
-        .collect();
+    let objects =
+        transaction.delete_collection(call.resource, key(call).0, &selector, &when, dry_run)?;
     Ok(listing::Page {
         objects,
         version: transaction.state.store.version(),

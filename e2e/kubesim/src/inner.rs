@@ -1,6 +1,9 @@
 //! What all handles of a simulated server share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicU64, Ordering},
+};
 
 use tokio::{
     sync::watch,
@@ -31,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     wake: watch::Sender<u64>,
     cut: watch::Sender<Cut>,
+    /// How far each open watch has come, with the plural of its kind.
+    watches: Mutex<Vec<(&'static str, Weak<AtomicU64>)>>,
 }
 
 impl Inner {
@@ -44,6 +49,7 @@ impl Inner {
             clock,
             wake: watch::Sender::new(0),
             cut: watch::Sender::new(Cut::default()),
+            watches: Mutex::default(),
         }
     }
 
@@ -79,6 +85,25 @@ impl Inner {
 
     pub(crate) fn subscribe_wake(&self) -> watch::Receiver<u64> {
         self.wake.subscribe()
+    }
+
+    /// Enters a watch; it stores the version up to which its client has taken everything.
+    pub(crate) fn enter_watch(&self, plural: &'static str) -> Arc<AtomicU64> {
+        let taken = Arc::new(AtomicU64::new(0));
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain(|(_, open)| open.strong_count() > 0);
+        watches.push((plural, Arc::downgrade(&taken)));
+        taken
+    }
+
+    /// The version up to which every open watch of a kind was taken; `None` without a watch.
+    pub(crate) fn taken(&self, plural: &str) -> Option<u64> {
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_kind = watches.iter().filter(|(of, _)| *of == plural);
+        of_kind
+            .filter_map(|(_, open)| open.upgrade())
+            .map(|taken| taken.load(Ordering::Acquire))
+            .min()
     }
 
     /// Ends all watches.

@@ -11,13 +11,13 @@ use crate::{
     request::Call,
     selector::Selector,
     state::State,
-    store::Key,
+    store::{Key, Stored},
 };
 
 /// A page of objects with what the list metadata tells about it.
 #[derive(Debug)]
 pub(crate) struct Page {
-    pub(crate) objects: Vec<Arc<Value>>,
+    pub(crate) objects: Vec<Arc<Stored>>,
     pub(crate) version: u64,
     pub(crate) next: Option<String>,
     pub(crate) remaining: Option<usize>,
@@ -28,13 +28,14 @@ struct Position {
     /// The version of the first chunk; 0 when the list goes on inconsistently.
     version: u64,
     start: Key,
+    /// Objects from there on, where they can be told without reading all.
+    left: Option<usize>,
 }
 
 impl Position {
     fn encode(&self) -> String {
         let (namespace, name) = &self.start;
-        let plain =
-            json!({"v": "meta.k8s.io/v1", "rv": self.version, "ns": namespace, "name": name});
+        let plain = json!({"v": "meta.k8s.io/v1", "rv": self.version, "ns": namespace, "name": name, "left": self.left});
         plain
             .to_string()
             .bytes()
@@ -62,6 +63,10 @@ impl Position {
                 object::text(&plain, "/ns").to_owned(),
                 object::text(&plain, "/name").to_owned(),
             ),
+            left: plain
+                .get("left")
+                .and_then(Value::as_u64)
+                .and_then(|left| usize::try_from(left).ok()),
         })
     }
 }
@@ -114,7 +119,7 @@ fn start_of(
     version: Option<u64>,
     limited: bool,
     lag: Duration,
-) -> Result<(u64, Option<Key>), ApiError> {
+) -> Result<(u64, Option<Position>), ApiError> {
     let current = state.store.version();
     let token = call.query("continue");
     if !token.is_empty() {
@@ -128,7 +133,7 @@ fn start_of(
             0 => current,
             version => version,
         };
-        return Ok((at, Some(position.start)));
+        return Ok((at, Some(position)));
     }
     let how = call.query("resourceVersionMatch");
     let exact = how == "Exact" || (how.is_empty() && limited);
@@ -170,53 +175,52 @@ pub(crate) fn list(
     if !timeout.is_empty() && timeout.parse::<i64>().is_err() {
         return Err(ApiError::bad_request("timeoutSeconds: must be a number"));
     }
-    let (at, start) = start_of(state, call, version, limit > 0, lag)?;
-    let current = store.version();
+    let (at, position) = start_of(state, call, version, limit > 0, lag)?;
     let namespace = call.namespace.as_deref().unwrap_or_default();
-    let matching: Vec<Arc<Value>> = if at == current {
-        store.iter(storage, namespace).cloned().collect()
-    } else {
-        let objects = store.at_version(storage, at).map_err(|_| {
-            start.clone().map_or_else(
-                || ApiError::expired("The resourceVersion for the provided list is too old."),
-                |start| ApiError::expired_continue(Position { version: 0, start }.encode()),
-            )
-        })?;
-        objects
-            .into_iter()
-            .filter(|((ns, _), _)| namespace.is_empty() || ns == namespace)
-            .map(|(_, object)| object)
-            .collect()
+    let (start, left) = match &position {
+        Some(position) => (position.start.clone(), position.left),
+        None => ((namespace.to_owned(), String::new()), None),
     };
-    let mut objects: Vec<Arc<Value>> = matching
-        .into_iter()
-        .filter(|o| start.as_ref().is_none_or(|from| key(o) >= *from))
-        .filter(|o| selector.matches(o))
-        .collect();
+    let view = store.at_version(storage, at).map_err(|_| {
+        if position.is_none() {
+            return ApiError::expired("The resourceVersion for the provided list is too old.");
+        }
+        let position = Position {
+            version: 0,
+            start: start.clone(),
+            left: None,
+        };
+        ApiError::expired_continue(position.encode())
+    })?;
+    let mut matching = view
+        .from(&start)
+        .take_while(|((ns, _), _)| namespace.is_empty() || ns == namespace)
+        .filter(|(_, object)| selector.is_empty() || selector.matches(&object.value()));
     let mut page = Page {
         objects: Vec::new(),
         version: at,
         next: None,
         remaining: None,
     };
-    if limit > 0 && objects.len() > limit {
-        let rest = objects.split_off(limit);
-        page.next = rest.first().map(|next| {
-            Position {
-                version: at,
-                start: key(next),
-            }
-            .encode()
-        });
-        page.remaining = selector.is_empty().then_some(rest.len());
+    for (_, object) in matching.by_ref() {
+        page.objects.push(Arc::clone(object));
+        if page.objects.len() == limit {
+            break;
+        }
     }
-    page.objects = objects;
+    if limit > 0
+        && let Some((next, _)) = matching.next()
+    {
+        page.remaining = selector.is_empty().then(|| match left {
+            Some(left) => left.saturating_sub(page.objects.len()),
+            None => 1 + matching.count(),
+        });
+        let position = Position {
+            version: at,
+            start: next.clone(),
+            left: page.remaining,
+        };
+        page.next = Some(position.encode());
+    }
     Ok(page)
-}
-
-fn key(object: &Value) -> Key {
-    (
-        object::namespace(object).to_owned(),
-        object::name(object).to_owned(),
-    )
 }

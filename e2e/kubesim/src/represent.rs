@@ -1,5 +1,7 @@
 //! Objects, lists and watch events in the form a client asked for.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -9,7 +11,8 @@ use crate::{
     listing::Page,
     object::{set, unset},
     request::{Call, Form},
-    resources::Resource,
+    resources::{EVENTS_GROUP, Resource},
+    store::Stored,
     table::{self, Include},
 };
 
@@ -64,8 +67,22 @@ impl Representation {
         table
     }
 
-    /// A list.
-    pub(crate) fn many(&self, page: &Page, now: Timestamp) -> Value {
+    /// Whether the stored text is what the client gets.
+    fn is_stored_form(&self) -> bool {
+        self.form == Form::Object && self.resource.group != EVENTS_GROUP
+    }
+
+    /// One stored object, as JSON.
+    pub(crate) fn one_text(&self, stored: &Stored, now: Timestamp) -> String {
+        if self.is_stored_form() {
+            stored.text().to_owned()
+        } else {
+            self.one(&stored.value(), now).to_string()
+        }
+    }
+
+    /// A list, as JSON.
+    pub(crate) fn many(&self, page: &Page, now: Timestamp) -> String {
         let mut metadata = Map::new();
         metadata.insert(
             "resourceVersion".to_owned(),
@@ -77,50 +94,74 @@ impl Representation {
         if let Some(remaining) = page.remaining {
             metadata.insert("remainingItemCount".to_owned(), json!(remaining));
         }
-        let objects = &page.objects;
-        match self.form {
-            Form::Object => {
-                let items: Vec<Value> = objects
-                    .iter()
-                    .map(|object| {
-                        let mut item = self.served(object);
-                        // The type of the items is that of the list.
-                        unset(&mut item, &["kind"]);
-                        unset(&mut item, &["apiVersion"]);
-                        item
-                    })
-                    .collect();
-                json!({
-                    "kind": format!("{}List", self.resource.kind),
-                    "apiVersion": self.resource.api_version(),
-                    "metadata": metadata,
-                    "items": items,
-                })
+        let (kind, api_version) = match self.form {
+            Form::Object => (
+                format!("{}List", self.resource.kind),
+                self.resource.api_version(),
+            ),
+            Form::PartialMetadata => (
+                "PartialObjectMetadataList".to_owned(),
+                "meta.k8s.io/v1".to_owned(),
+            ),
+            Form::Table => return self.table_of_all(page, metadata, now),
+        };
+        let mut text = format!(
+            r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{},"items":["#,
+            Value::Object(metadata)
+        );
+        for (index, object) in page.objects.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
             }
-            Form::PartialMetadata => json!({
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata,
-                "items": objects.iter().map(|o| table::partial(o)).collect::<Vec<_>>(),
-            }),
-            Form::Table => {
-                let mut table = table::empty(self.resource, true);
-                let rows: Vec<Value> = objects
-                    .iter()
-                    .map(|o| table::row(self.resource, o, &self.served(o), self.include, now))
-                    .collect();
-                set(&mut table, &["metadata"], metadata);
-                set(&mut table, &["rows"], rows);
-                table
+            if self.is_stored_form() {
+                // The type of the items is that of the list.
+                text.push('{');
+                text.push_str(object.untyped());
+            } else if self.form == Form::PartialMetadata {
+                text.push_str(&table::partial(&object.value()).to_string());
+            } else {
+                let mut item = self.served(&object.value());
+                unset(&mut item, &["kind"]);
+                unset(&mut item, &["apiVersion"]);
+                text.push_str(&item.to_string());
             }
         }
+        text.push_str("]}");
+        text
+    }
+
+    fn table_of_all(&self, page: &Page, metadata: Map<String, Value>, now: Timestamp) -> String {
+        let mut table = table::empty(self.resource, true);
+        let row = |object: &Arc<Stored>| {
+            let object = object.value();
+            let served = self.served(&object);
+            table::row(self.resource, &object, &served, self.include, now)
+        };
+        let rows: Vec<Value> = page.objects.iter().map(row).collect();
+        set(&mut table, &["metadata"], metadata);
+        set(&mut table, &["rows"], rows);
+        table.to_string()
     }
 
     /// One watch event. Only the first table of a watch carries column definitions.
-    pub(crate) fn event(&self, kind: &str, stored: &Value, now: Timestamp, first: bool) -> Bytes {
+    pub(crate) fn event(&self, kind: &str, stored: &Stored, now: Timestamp, first: bool) -> Bytes {
+        if self.is_stored_form() {
+            return line_of(kind, stored.text());
+        }
+        self.event_of(kind, &stored.value(), now, first)
+    }
+
+    /// One watch event of an object that is not stored in this form.
+    pub(crate) fn event_of(
+        &self,
+        kind: &str,
+        object: &Value,
+        now: Timestamp,
+        first: bool,
+    ) -> Bytes {
         let object = match self.form {
-            Form::Table => self.table_of(stored, now, first),
-            Form::Object | Form::PartialMetadata => self.one(stored, now),
+            Form::Table => self.table_of(object, now, first),
+            Form::Object | Form::PartialMetadata => self.one(object, now),
         };
         line(kind, &object)
     }
@@ -158,7 +199,10 @@ impl Representation {
 
 /// One line of a watch.
 pub(crate) fn line(kind: &str, object: &Value) -> Bytes {
-    let mut text = json!({"type": kind, "object": object}).to_string();
-    text.push('\n');
-    text.into()
+    line_of(kind, &object.to_string())
+}
+
+/// The type comes first, as on a real server: clients decode the object as it comes.
+fn line_of(kind: &str, object: &str) -> Bytes {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
 }

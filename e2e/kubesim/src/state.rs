@@ -103,8 +103,7 @@ fn give_first_address(state: &mut State, options: &Options) {
         .map(|ip| ip.to_string());
     let service = state
         .store
-        .get(resources::SERVICES, "default", "kubernetes")
-        .map(|o| (**o).clone());
+        .get(resources::SERVICES, "default", "kubernetes");
     if let (Some(ip), Some(mut service)) = (first, service) {
         object::set(&mut service, &["spec", "clusterIP"], ip.as_str());
         object::set(&mut service, &["spec", "clusterIPs"], json!([ip]));

@@ -1,6 +1,13 @@
 //! Watches: a cursor into the history, woken by each write.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use futures::{Stream, stream};
@@ -18,7 +25,7 @@ use crate::{
     represent::{Representation, line},
     request::Call,
     selector::Selector,
-    store::{Change, ChangeKind},
+    store::{Change, ChangeKind, Stored},
 };
 
 /// The real server's period of bookmarks.
@@ -37,6 +44,8 @@ struct Watcher {
     selector: Selector,
     representation: Representation,
     cursor: u64,
+    /// The cursor when everything before it was taken.
+    taken: Arc<AtomicU64>,
     pending: VecDeque<Bytes>,
     sent_any: bool,
     done: bool,
@@ -74,12 +83,14 @@ pub(crate) fn open(
     let now = Instant::now();
     // Receivers first: what is written between here and the first look must wake the watch.
     let (wake, cut) = (inner.subscribe_wake(), inner.subscribe_cut());
+    let taken = inner.enter_watch(call.resource.plural);
     let mut watcher = Watcher {
         inner: Arc::clone(inner),
         representation: Representation::of(&call),
         call,
         selector,
         cursor: version.unwrap_or_default(),
+        taken,
         pending: VecDeque::new(),
         sent_any: false,
         done: false,
@@ -147,15 +158,19 @@ impl Watcher {
                 .version_at(storage, now.checked_sub(lag).unwrap_or(now));
             version = seen.max(at_least.unwrap_or_default());
         }
-        let objects = state
+        let namespace = self.call.namespace.clone().unwrap_or_default();
+        let objects: Vec<Arc<Stored>> = state
             .store
             .at_version(storage, version)
-            .map_err(|_| too_old(version, current))?;
+            .map_err(|_| too_old(version, current))?
+            .from(&(namespace.clone(), String::new()))
+            .take_while(|((ns, _), _)| namespace.is_empty() || *ns == namespace)
+            .map(|(_, object)| Arc::clone(object))
+            .collect();
         drop(state);
-        let namespace = self.call.namespace.clone().unwrap_or_default();
-        for ((ns, _), object) in &objects {
-            if (namespace.is_empty() || *ns == namespace) && self.selector.matches(object) {
-                self.push("ADDED", object);
+        for object in objects {
+            if self.selects(&object) {
+                self.push("ADDED", &object);
             }
         }
         self.cursor = version;
@@ -194,7 +209,11 @@ impl Watcher {
         self.done = true;
     }
 
-    fn push(&mut self, kind: &str, object: &serde_json::Value) {
+    fn selects(&self, object: &Stored) -> bool {
+        self.selector.is_empty() || self.selector.matches(&object.value())
+    }
+
+    fn push(&mut self, kind: &str, object: &Stored) {
         let now = self.inner.clock.now();
         let event = self.representation.event(kind, object, now, !self.sent_any);
         self.sent_any = true;
@@ -223,6 +242,7 @@ impl Watcher {
             if !self.pending.is_empty() || self.done {
                 continue;
             }
+            self.taken.store(self.cursor, Ordering::Release);
             let due = due.unwrap_or(self.deadline).min(self.deadline);
             let bookmark = if self.bookmarks {
                 self.next_bookmark
@@ -298,24 +318,25 @@ impl Watcher {
         let was = change
             .before
             .as_ref()
-            .is_some_and(|before| self.selector.matches(before));
-        let is = change.kind != ChangeKind::Deleted && self.selector.matches(&change.object);
+            .is_some_and(|before| self.selects(before));
+        let is = change.kind != ChangeKind::Deleted && self.selects(&change.object);
         match (was, is) {
             (false, true) => self.push("ADDED", &change.object),
             (true, true) => self.push("MODIFIED", &change.object),
             (true, false) => {
                 // An object that leaves the selection is shown as it was when it was in it,
                 // with the version of the change.
-                let mut last = change
-                    .before
-                    .as_ref()
-                    .map_or_else(|| (*change.object).clone(), |before| (**before).clone());
+                let mut last = change.before.as_ref().unwrap_or(&change.object).value();
                 crate::object::set(
                     &mut last,
                     &["metadata", "resourceVersion"],
                     change.version.to_string(),
                 );
-                self.push("DELETED", &last);
+                let now = self.inner.clock.now();
+                let first = !self.sent_any;
+                let event = self.representation.event_of("DELETED", &last, now, first);
+                self.sent_any = true;
+                self.pending.push_back(event);
             }
             (false, false) => {}
         }

@@ -16,6 +16,7 @@ use crate::{
     selector::Selector,
     service::{self, Taken},
     state::State,
+    store::{Key, Stored},
 };
 
 /// Namespaces that admission protects.
@@ -88,14 +89,14 @@ impl Transaction<'_> {
         kinds::to_stored(resource, &mut object);
         self.place(resource, namespace, &mut object)?;
         normalize(&mut object);
-        self.system_fields(resource, &mut object);
+        self.system_fields(resource, &mut object, scope);
         let name = object::name(&object).to_owned();
         let namespace = object::namespace(&object).to_owned();
         self.check_namespace(resource, &namespace, &name)?;
         let errors = self.complete(resource, &mut object, scope)?;
         fail_on(resource, &name, &errors)?;
         if let Some(there) = self.state.store.get(resource.storage, &namespace, &name) {
-            return Err(if is_deleting(there) {
+            return Err(if is_deleting(&there) {
                 ApiError::exists_and_is_deleted(resource, &name)
             } else {
                 ApiError::already_exists(resource, &name)
@@ -115,35 +116,19 @@ impl Transaction<'_> {
         if resource.storage == EVENTS {
             self.expire_events();
         }
-        let stored = self
-            .state
-            .store
-            .put(resource.storage, object, Instant::now());
-        Ok((*stored).clone())
+        let store = &mut self.state.store;
+        Ok(store.put(resource.storage, object, Instant::now()))
     }
 
     /// Events live for an hour after their last write. The real server leaves that to etcd;
     /// here a new event sweeps the old ones out.
     fn expire_events(&mut self) {
-        let limit = self.clock.stamp_before(EVENT_LIFE);
-        let old: Vec<(String, String)> = self
-            .state
-            .store
-            .iter(EVENTS, "")
-            .filter(|event| {
-                // Stamps have one format, so they compare as text.
-                let writes = list(event, "/metadata/managedFields").iter();
-                writes
-                    .map(|w| text(w, "/time"))
-                    .max()
-                    .is_some_and(|last| last < limit.as_str())
-            })
-            .map(|e| (object::namespace(e).to_owned(), object::name(e).to_owned()))
-            .collect();
-        for (namespace, name) in old {
-            self.state
-                .store
-                .remove(EVENTS, &namespace, &name, Instant::now());
+        let now = Instant::now();
+        let Some(limit) = now.checked_sub(EVENT_LIFE) else {
+            return;
+        };
+        while let Some((namespace, name)) = self.state.store.older_than(EVENTS, limit) {
+            self.state.store.remove(EVENTS, &namespace, &name, now);
         }
     }
 
@@ -195,7 +180,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn system_fields(&mut self, resource: &Resource, object: &mut Value) {
+    fn system_fields(&mut self, resource: &Resource, object: &mut Value, scope: Scope) {
         for field in [
             "resourceVersion",
             "deletionTimestamp",
@@ -204,7 +189,10 @@ impl Transaction<'_> {
             "generation",
             "selfLink",
         ] {
-            unset(object, &["metadata", field]);
+            // A test may arrange an object that others have written to.
+            if field != "managedFields" || scope != Scope::All {
+                unset(object, &["metadata", field]);
+            }
         }
         set(object, &["apiVersion"], stored_api_version(resource));
         set(object, &["kind"], resource.kind);
@@ -230,7 +218,7 @@ impl Transaction<'_> {
                 let namespaces = resources::by_name(NAMESPACES).unwrap_or(resource);
                 Err(ApiError::not_found(namespaces, namespace))
             }
-            Some(object) if is_deleting(object) => {
+            Some(object) if is_deleting(&object) => {
                 Err(ApiError::namespace_terminating(resource, name, namespace))
             }
             Some(_) => Ok(()),
@@ -238,7 +226,11 @@ impl Transaction<'_> {
     }
 
     fn taken(&self, namespace: &str, name: &str) -> Taken {
-        Taken::collect(self.state.store.iter(SERVICES, ""), (namespace, name))
+        let services = self.state.store.iter(SERVICES, "");
+        Taken::collect(
+            services.map(|(_, service)| service.value()),
+            (namespace, name),
+        )
     }
 
     /// Changes an object: `make` gets the current one in the form of `resource` (null when there
@@ -251,15 +243,10 @@ impl Transaction<'_> {
         how: &How,
         make: impl FnOnce(Option<&Value>) -> Result<Value, ApiError>,
     ) -> Result<(Value, bool), ApiError> {
-        let Some(old) = self
-            .state
-            .store
-            .get(resource.storage, namespace, name)
-            .cloned()
-        else {
+        let Some(old) = self.state.store.get(resource.storage, namespace, name) else {
             return self.create_on_update(resource, (namespace, name), scope, how, make);
         };
-        let mut served = (*old).clone();
+        let mut served = old.clone();
         kinds::to_served(resource, &mut served);
         let mut fresh = make(Some(&served))?;
         if !fresh.is_object() {
@@ -275,7 +262,7 @@ impl Transaction<'_> {
         errors.extend(meta::validate(resource, &fresh));
         fail_on(resource, name, &errors)?;
         normalize(&mut fresh);
-        if fresh == *old {
+        if fresh == old {
             return Ok((fresh, false));
         }
         let stamp = self.clock.stamp();
@@ -288,11 +275,8 @@ impl Transaction<'_> {
             self.remove(resource, namespace, name);
             return Ok((fresh, false));
         }
-        let stored = self
-            .state
-            .store
-            .put(resource.storage, fresh, Instant::now());
-        Ok(((*stored).clone(), false))
+        let store = &mut self.state.store;
+        Ok((store.put(resource.storage, fresh, Instant::now()), false))
     }
 
     fn create_on_update(
@@ -367,12 +351,7 @@ impl Transaction<'_> {
         when: &Preconditions,
         dry_run: bool,
     ) -> Result<Deleted, ApiError> {
-        let Some(old) = self
-            .state
-            .store
-            .get(resource.storage, namespace, name)
-            .cloned()
-        else {
+        let Some(old) = self.state.store.get(resource.storage, namespace, name) else {
             return Err(ApiError::not_found(resource, name));
         };
         check_preconditions(resource, name, when, &old)?;
@@ -383,18 +362,18 @@ impl Transaction<'_> {
         let held = is_held(&old);
         if dry_run || (held && is_deleting(&old)) {
             return Ok(Deleted {
-                object: (*old).clone(),
+                object: old,
                 gone: !held,
             });
         }
         if !held {
             let last = self.remove(resource, namespace, name).unwrap_or(old);
             return Ok(Deleted {
-                object: (*last).clone(),
+                object: last,
                 gone: true,
             });
         }
-        let mut marked = (*old).clone();
+        let mut marked = old;
         set(
             &mut marked,
             &["metadata", "deletionTimestamp"],
@@ -416,7 +395,7 @@ impl Transaction<'_> {
             self.empty_namespace(name);
         }
         Ok(Deleted {
-            object: (*stored).clone(),
+            object: stored,
             gone: false,
         })
     }
@@ -429,21 +408,20 @@ impl Transaction<'_> {
         selector: &Selector,
         when: &Preconditions,
         dry_run: bool,
-    ) -> Result<Vec<Value>, ApiError> {
-        let found: Vec<Arc<Value>> = self
+    ) -> Result<Vec<Arc<Stored>>, ApiError> {
+        let found: Vec<(Key, Arc<Stored>)> = self
             .state
             .store
             .iter(resource.storage, namespace)
-            .filter(|o| selector.matches(o))
-            .cloned()
+            .filter(|(_, object)| selector.is_empty() || selector.matches(&object.value()))
+            .map(|(key, object)| (key.clone(), Arc::clone(object)))
             .collect();
         // The answer shows the objects as they were found.
         found
-            .iter()
-            .map(|object| {
-                let (namespace, name) = (object::namespace(object), object::name(object));
-                self.delete(resource, namespace, name, when, dry_run)?;
-                Ok((**object).clone())
+            .into_iter()
+            .map(|((namespace, name), object)| {
+                self.delete(resource, &namespace, &name, when, dry_run)?;
+                Ok(object)
             })
             .collect()
     }
@@ -453,7 +431,7 @@ impl Transaction<'_> {
         resource: &'static Resource,
         namespace: &str,
         name: &str,
-    ) -> Option<Arc<Value>> {
+    ) -> Option<Value> {
         let last = self
             .state
             .store
@@ -469,7 +447,7 @@ impl Transaction<'_> {
         let mut content: Vec<(&'static Resource, String)> = Vec::new();
         for resource in RESOURCES.iter().filter(|r| r.namespaced && !r.create_only) {
             let names = self.state.store.iter(resource.storage, namespace);
-            content.extend(names.map(|o| (resource, object::name(o).to_owned())));
+            content.extend(names.map(|((_, name), _)| (resource, name.clone())));
         }
         for (resource, name) in content {
             // Events are listed under both of their groups; the second deletion finds nothing.
@@ -480,21 +458,24 @@ impl Transaction<'_> {
 
     /// A terminating namespace without content gives up its own finalizer.
     fn finish_namespace(&mut self, namespace: &str) {
-        let Some(object) = self.state.store.get(NAMESPACES, "", namespace).cloned() else {
+        let Some(object) = self.state.store.get(NAMESPACES, "", namespace) else {
             return;
         };
+        if !is_deleting(&object) {
+            return;
+        }
         let empty = RESOURCES
             .iter()
             .filter(|r| r.namespaced && !r.create_only)
             .all(|r| self.state.store.iter(r.storage, namespace).next().is_none());
-        if !empty || !is_deleting(&object) {
+        if !empty {
             return;
         }
-        let mut freed = (*object).clone();
+        let mut freed = object.clone();
         unset(&mut freed, &["spec", "finalizers"]);
         let now = Instant::now();
         if is_held(&freed) {
-            if freed != *object {
+            if freed != object {
                 self.state.store.put(NAMESPACES, freed, now);
             }
         } else {

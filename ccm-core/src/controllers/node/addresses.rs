@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use k8s_openapi::api::core::v1::NodeAddress;
 
-use crate::kube::Node;
+use crate::kube::{Addresses, Node};
 
 /// Written by a kubelet that runs with `--node-ip`: the address it serves, or one of each family.
 pub(super) const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -93,7 +93,10 @@ pub(super) fn requested(node: &Node) -> Result<Option<Vec<IpAddr>>, NodeIpError>
 
 /// Whether the Node's own status has an address inside the cluster's network.
 pub(super) fn has_internal_ip(node: &Node) -> bool {
-    node.status.addresses.iter().any(|a| a.type_ == INTERNAL_IP)
+    node.status
+        .addresses
+        .iter()
+        .any(|(type_, _)| type_ == INTERNAL_IP)
 }
 
 /// The addresses as a text for people.
@@ -109,10 +112,10 @@ fn listed(addresses: &[NodeAddress]) -> String {
 }
 
 /// A cloud without host names leaves the Node's own at the end (REQ-NODE-12).
-fn with_hostnames(cloud: &[NodeAddress], current: &[NodeAddress]) -> Vec<NodeAddress> {
+fn with_hostnames(cloud: &[NodeAddress], current: &Addresses) -> Vec<NodeAddress> {
     let mut all = cloud.to_vec();
     if !cloud.iter().any(|a| a.type_ == HOSTNAME) {
-        all.extend(current.iter().filter(|a| a.type_ == HOSTNAME).cloned());
+        all.extend(current.to_vec().into_iter().filter(|a| a.type_ == HOSTNAME));
     }
     all
 }
@@ -210,8 +213,6 @@ fn honour(ips: &[IpAddr], all: &[NodeAddress]) -> Result<Vec<NodeAddress>, NodeI
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     /// `Int 10.1.1.1, Host h` in short.
@@ -239,8 +240,8 @@ mod tests {
     fn node(annotation: Option<&str>, addresses: &str) -> Node {
         let mut node = Node::default();
         node.metadata.annotations =
-            annotation.map(|ip| BTreeMap::from([(PROVIDED_NODE_IP.to_owned(), ip.to_owned())]));
-        node.status.addresses = list(addresses);
+            annotation.map(|ip| [(PROVIDED_NODE_IP.to_owned(), ip.to_owned())].into());
+        node.status.addresses = list(addresses).into();
         node
     }
 
@@ -419,7 +420,7 @@ mod tests {
     fn equal_lists_are_equal_and_every_difference_counts() {
         let same = |current: &str, cloud: &str| {
             let node = node(None, current);
-            wanted(&node, &list(cloud)).unwrap() == Some(node.status.addresses)
+            wanted(&node, &list(cloud)).unwrap() == Some(node.status.addresses.to_vec())
         };
         assert!(same(
             "Int 10.1.1.1, Ext 5.5.5.5",

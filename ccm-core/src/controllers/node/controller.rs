@@ -466,7 +466,7 @@ impl NodeController {
         cloud: &[NodeAddress],
     ) -> Result<(), AddressError> {
         match addresses::wanted(node, cloud)? {
-            Some(wanted) if wanted != node.status.addresses => {
+            Some(wanted) if node.status.addresses != *wanted.as_slice() => {
                 self.writes.set_addresses(node, &wanted).await?;
                 tracing::info!(node = node.name(), "updated addresses");
                 Ok(())

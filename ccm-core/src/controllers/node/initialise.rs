@@ -192,10 +192,8 @@ mod tests {
     fn a_node_ip_that_cannot_be_honoured_keeps_the_taint() {
         let asking = |ip: &str| {
             let mut node = node();
-            node.metadata.annotations = Some(BTreeMap::from([(
-                addresses::PROVIDED_NODE_IP.to_owned(),
-                ip.to_owned(),
-            )]));
+            node.metadata.annotations =
+                Some([(addresses::PROVIDED_NODE_IP.to_owned(), ip.to_owned())].into());
             plan(&node, &metadata(), true)
         };
         assert!(asking("10.0.0.1").unwrap().is_some());
@@ -222,13 +220,16 @@ mod tests {
         );
         // Not a new Node: it shows an address already (TN12 with an address of its own).
         let mut own = node();
-        own.status.addresses = vec![address("InternalIP", "10.0.0.9")];
+        own.status.addresses = vec![address("InternalIP", "10.0.0.9")].into();
         assert!(plan(&own, &nothing, true).unwrap().is_some());
         // What the kubelet asks for must be confirmed by the cloud.
-        own.metadata.annotations = Some(BTreeMap::from([(
-            addresses::PROVIDED_NODE_IP.to_owned(),
-            "10.0.0.9".to_owned(),
-        )]));
+        own.metadata.annotations = Some(
+            [(
+                addresses::PROVIDED_NODE_IP.to_owned(),
+                "10.0.0.9".to_owned(),
+            )]
+            .into(),
+        );
         assert_eq!(
             plan(&own, &nothing, true).unwrap_err(),
             Refusal::NoAddressYet

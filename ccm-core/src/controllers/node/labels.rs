@@ -134,7 +134,7 @@ mod tests {
 
     fn node(pairs: &[(&str, &str)]) -> Node {
         let mut node = Node::default();
-        node.metadata.labels = Some(labels(pairs));
+        node.metadata.labels = Some(labels(pairs).into());
         node
     }
 
@@ -242,11 +242,9 @@ mod tests {
         ]);
         assert_eq!(drifted_pairs(&node(&beta)), stable);
         let mut both = node(&beta);
-        both.metadata
-            .labels
-            .as_mut()
-            .unwrap()
-            .extend(stable.clone());
+        for (key, value) in stable.clone() {
+            both.metadata.labels.as_mut().unwrap().insert(key, value);
+        }
         assert!(drifted_pairs(&both).is_empty());
         let edited = node(&[
             ("failure-domain.beta.kubernetes.io/zone", "z-1"),

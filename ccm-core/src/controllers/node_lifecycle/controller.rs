@@ -1,7 +1,12 @@
 //! The monitor rounds. What an answer of the cloud means is decided in the pure files beside this
 //! one.
 
-use std::{collections::BTreeSet, iter, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
@@ -16,7 +21,7 @@ use crate::{
     cloud::{CloudError, CloudResult, Instances, Power, Presence, Read},
     config::NodeLifecycleSettings,
     controllers::node::{Throttle, age, wait_named},
-    kube::{EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
+    kube::{Change, EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
     runtime::{Clock, Context, Random},
 };
 
@@ -32,6 +37,7 @@ const TAINT_PAUSE: Duration = Duration::from_millis(100);
 /// Deletes Nodes whose machine is gone, marks those whose machine is shut down.
 pub struct NodeLifecycleController {
     nodes: Store<Node>,
+    suspects: Suspects,
     instances: Arc<dyn Instances>,
     settings: NodeLifecycleSettings,
     writes: NodeWrites,
@@ -45,8 +51,8 @@ pub struct NodeLifecycleController {
 /// What is remembered from round to round.
 struct Memory {
     proofs: Proofs,
-    /// UIDs that were deleted and are still in the cache.
-    deleted: BTreeSet<String>,
+    /// UID and name of what was deleted and is still in the cache.
+    deleted: BTreeMap<String, String>,
 }
 
 /// What is done with one Node at the end of a round.
@@ -64,7 +70,7 @@ struct Findings {
 }
 
 impl NodeLifecycleController {
-    /// Reads the informer's store.
+    /// Reads the informer's store and listens to it; it must not run yet.
     ///
     /// # Errors
     /// A series of this controller is registered already, or no concurrency is allowed.
@@ -79,8 +85,12 @@ impl NodeLifecycleController {
                 "--concurrent-node-lifecycle-syncs must be at least 1".to_owned(),
             ));
         }
+        let suspects = Suspects::default();
+        let listener = suspects.clone();
+        informer.listen(move |change| listener.hear(change));
         Ok(Self {
             nodes: informer.store(),
+            suspects,
             instances,
             settings,
             writes: NodeWrites::new(context.client.clone()),
@@ -100,7 +110,7 @@ impl NodeLifecycleController {
             self.nodes.wait_until_synced().await;
             let mut memory = Memory {
                 proofs: Proofs::new(self.settings.deletion_confirmations),
-                deleted: BTreeSet::new(),
+                deleted: BTreeMap::new(),
             };
             loop {
                 let start = Instant::now();
@@ -119,16 +129,19 @@ impl NodeLifecycleController {
     }
 
     async fn round(&self, memory: &mut Memory) {
-        let nodes = self.nodes.list();
-        let listed: BTreeSet<&str> = nodes.iter().map(|node| node.uid()).collect();
-        memory.deleted.retain(|uid| listed.contains(uid.as_str()));
-        let (ready, doubtful): (Vec<_>, Vec<_>) = nodes
+        memory
+            .deleted
+            .retain(|uid, name| self.nodes.named(name).is_some_and(|node| node.uid() == uid));
+        let (ready, doubtful): (Vec<_>, Vec<_>) = self
+            .suspects
+            .names()
             .iter()
+            .filter_map(|name| self.nodes.named(name))
             .filter(|node| {
                 // On their way out already: there is nothing more to do for them.
-                node.metadata.deletion_timestamp.is_none() && !memory.deleted.contains(node.uid())
+                node.metadata.deletion_timestamp.is_none()
+                    && !memory.deleted.contains_key(node.uid())
             })
-            .cloned()
             .partition(|node| is_ready(node));
         // A Ready Node is no question to the cloud (REQ-LIFE-01).
         let unmark = ready
@@ -154,10 +167,11 @@ impl NodeLifecycleController {
             absent,
         } = self.judge(answers, &mut memory.proofs);
         let max_share = self.settings.max_deletion_share;
-        if proofs::is_mass_absence(absent, nodes.len(), max_share) {
+        let nodes = self.nodes.len();
+        if proofs::is_mass_absence(absent, nodes, max_share) {
             tracing::error!(
                 absent,
-                nodes = nodes.len(),
+                nodes,
                 "too many machines are absent at once, no Node is deleted in this round; \
                  raise --node-deletion-max-share if they are really gone"
             );
@@ -262,7 +276,7 @@ impl NodeLifecycleController {
     }
 
     async fn act(&self, actions: Vec<Action>, memory: &mut Memory) {
-        let deleted: Vec<Option<String>> = stream::iter(actions)
+        let deleted: Vec<Option<(String, String)>> = stream::iter(actions)
             .map(|action| async move {
                 match action {
                     Action::Delete(node) => self.delete(&node).await,
@@ -280,8 +294,8 @@ impl NodeLifecycleController {
         memory.deleted.extend(deleted.into_iter().flatten());
     }
 
-    /// Says so, then deletes. Answers with the UID when the Node is gone.
-    async fn delete(&self, node: &Arc<Node>) -> Option<String> {
+    /// Says so, then deletes. Answers with UID and name when the Node is gone.
+    async fn delete(&self, node: &Arc<Node>) -> Option<(String, String)> {
         // The answers took a while: the Node may have come back meanwhile.
         let now = self.nodes.named(node.name())?;
         if now.uid() != node.uid() || now.provider_id() != node.provider_id() || is_ready(&now) {
@@ -296,7 +310,7 @@ impl NodeLifecycleController {
         match self.writes.delete(node).await {
             Ok(()) => {
                 tracing::info!(node = name, "deleted Node, its machine does not exist");
-                Some(node.uid().to_owned())
+                Some((node.uid().to_owned(), name.to_owned()))
             }
             Err(error) => {
                 tracing::warn!(node = name, %error, "Node not deleted, will be retried");
@@ -342,6 +356,36 @@ impl NodeLifecycleController {
         }
         Ok(())
     }
+}
+
+/// The names of the Nodes that a round has to look at: those that are not Ready or carry the shutdown
+/// taint. Kept up to date with each change, so that a round costs nothing for all the others.
+#[derive(Clone, Default)]
+struct Suspects(Arc<Mutex<BTreeSet<String>>>);
+
+impl Suspects {
+    fn hear(&self, change: &Change<Node>) {
+        let (node, suspect) = match change {
+            Change::Applied { new, .. } => (new, is_suspect(new)),
+            Change::Deleted(last) => (last, false),
+        };
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !suspect {
+            names.remove(node.name());
+        } else if !names.contains(node.name()) {
+            names.insert(node.name().to_owned());
+        }
+    }
+
+    /// In order.
+    fn names(&self) -> Vec<String> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().cloned().collect()
+    }
+}
+
+fn is_suspect(node: &Node) -> bool {
+    !is_ready(node) || taints::change(&node.spec.taints, Shutdown::Unmarked).is_some()
 }
 
 /// A missing condition is as good as `Unknown` (REQ-LIFE-03).

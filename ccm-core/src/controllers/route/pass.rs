@@ -367,7 +367,7 @@ fn wanted(node: &Node, cidr: &str) -> WantedRoute {
         name_hint: node.uid().to_owned(),
         route: Route {
             target_node: node.name().to_owned(),
-            target_node_addresses: node.status.addresses.clone(),
+            target_node_addresses: node.status.addresses.to_vec(),
             destination_cidr: cidr.to_owned(),
             ..Route::default()
         },

@@ -6,7 +6,10 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::NodeAddress;
 
 use super::start::ClusterCidrs;
-use crate::{cloud::Route, kube::Node};
+use crate::{
+    cloud::Route,
+    kube::{Addresses, Node},
+};
 
 /// A route to make, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +173,12 @@ pub(super) fn range(text: &str) -> Option<IpNet> {
     text.parse().ok().map(|net: IpNet| net.trunc())
 }
 
-fn is_same_set(a: &[NodeAddress], b: &[NodeAddress]) -> bool {
-    a.len() == b.len() && b.iter().all(|address| a.contains(address))
+fn is_same_set(a: &[NodeAddress], b: &Addresses) -> bool {
+    a.len() == b.iter().count()
+        && b.iter().all(|(type_, address)| {
+            a.iter()
+                .any(|have| have.type_ == type_ && have.address == address)
+        })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ fn node(name: &str, ranges: &[&str]) -> Arc<Node> {
     node.metadata.name = Some(name.to_owned());
     node.metadata.uid = Some(format!("uid-{name}"));
     node.spec.pod_cidrs = ranges.iter().map(|r| (*r).to_owned()).collect();
-    node.status.addresses = addresses(&["10.1.0.1"]);
+    node.status.addresses = addresses(&["10.1.0.1"]).into();
     Arc::new(node)
 }
 
@@ -136,7 +136,7 @@ fn new_addresses_replace_only_a_route_that_knows_addresses() {
 #[test]
 fn the_order_of_addresses_means_nothing() {
     let mut n = Node::clone(&node("a", &["10.64.1.0/24"]));
-    n.status.addresses = addresses(&["10.1.0.2", "10.1.0.1"]);
+    n.status.addresses = addresses(&["10.1.0.2", "10.1.0.1"]).into();
     let routes = [capable("a", "10.64.1.0/24", &["10.1.0.1", "10.1.0.2"])];
     assert_eq!(plan(&[Arc::new(n)], &routes).deletes, [] as [usize; 0]);
 }

@@ -96,7 +96,8 @@ mod tests {
             n.status.addresses = vec![NodeAddress {
                 type_: "InternalIP".to_owned(),
                 address: "10.1.0.1".to_owned(),
-            }];
+            }]
+            .into();
         });
         let other = node("2", |n| n.metadata.uid = Some("v".to_owned()));
         for changed in [ranges, addresses, other] {

@@ -1,145 +1,111 @@
-//! The Nodes behind the load balancers, worked out once for all Services.
+//! The backends of all Services, made once for many of them.
 //!
-//! A thousand Services look at the same Nodes: without this each of them would walk through all.
+//! With 100,000 Nodes and 1,000 Services the list of the eligible Nodes must not be made anew for
+//! each look at a Service.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
-use super::targets::{self, TargetSet};
-use crate::kube::{Change, Node, Store};
+use tokio::time::Instant;
 
-/// The current backends.
+use super::targets::{TargetSet, eligible};
+use crate::kube::{Node, Store};
+
+/// Nodes whose list may be one millisecond older than the newest change. The list of so many is
+/// made in a fraction of that, so lists take a few percent of a CPU at most, however large the
+/// cluster; a small cluster's list is always the newest.
+const NODES_A_MILLISECOND: usize = 100;
+
+/// How old a list, or how short a pause between two passes over the Services, may be.
+pub(super) fn patience(nodes: usize) -> Duration {
+    let milliseconds = u64::try_from(nodes / NODES_A_MILLISECOND);
+    Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
+}
+
+/// The eligible Nodes of one moment.
 pub(super) struct Backends {
-    /// The eligible Nodes, by name.
-    pub nodes: Vec<Arc<Node>>,
+    nodes: Vec<Arc<Node>>,
+    generation: u64,
+    made: Instant,
     plain: OnceLock<TargetSet>,
     labelled: OnceLock<TargetSet>,
 }
 
 impl Backends {
-    fn of(nodes: Vec<Arc<Node>>) -> Self {
+    fn of(store: &Store<Node>) -> Self {
+        // Before the list: a change between the two makes the list too old, not too new.
+        let generation = store.generation();
         Self {
-            nodes: targets::eligible(nodes),
+            nodes: eligible(store.list()),
+            generation,
+            made: Instant::now(),
             plain: OnceLock::new(),
             labelled: OnceLock::new(),
         }
     }
 
-    /// What counts of them when they are compared.
+    /// The Nodes.
+    pub(super) fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    /// What counts of them; with their labels when the labels matter.
     pub(super) fn targets(&self, with_labels: bool) -> TargetSet {
-        let set = if with_labels {
+        let kept = if with_labels {
             &self.labelled
         } else {
             &self.plain
         };
-        *set.get_or_init(|| TargetSet::of(&self.nodes, with_labels))
+        *kept.get_or_init(|| TargetSet::of(&self.nodes, with_labels))
     }
 }
 
-/// Where the current backends are kept.
-pub(super) struct BackendsCache {
-    store: Store<Node>,
-    state: Mutex<State>,
-}
-
+/// The newest list, as long as Services are worked on.
 #[derive(Default)]
-struct State {
-    /// Counts the changes: what was worked out from before one is not kept.
-    changes: u64,
-    current: Option<Arc<Backends>>,
-}
+pub(super) struct Roster(Mutex<Option<Arc<Backends>>>);
 
-impl BackendsCache {
-    pub(super) fn new(store: Store<Node>) -> Self {
-        Self {
-            store,
-            state: Mutex::default(),
+impl Roster {
+    /// The backends, at most [`patience`] old. Whatever is missed by that is told to the Services by
+    /// the node pass, which follows each change that matters and makes the list anew.
+    pub(super) fn current(&self, store: &Store<Node>) -> Arc<Backends> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let good = kept.as_ref().filter(|kept| {
+            kept.generation == store.generation()
+                || kept.made.elapsed() < patience(kept.nodes.len())
+        });
+        if let Some(good) = good {
+            return Arc::clone(good);
         }
-    }
-
-    /// The backends now.
-    pub(super) fn get(&self) -> Arc<Backends> {
-        let changes = {
-            let state = self.lock();
-            if let Some(current) = &state.current {
-                return Arc::clone(current);
-            }
-            state.changes
-        };
-        let fresh = Arc::new(Backends::of(self.store.list()));
-        let mut state = self.lock();
-        if state.changes == changes {
-            state.current = Some(Arc::clone(&fresh));
-        }
+        let fresh = Arc::new(Backends::of(store));
+        *kept = Some(Arc::clone(&fresh));
         fresh
     }
 
-    /// Takes note of a change of a Node, which the store shows already.
-    pub(super) fn observe(&self, change: &Change<Node>) {
-        if is_relevant(change) {
-            self.forget();
+    /// The backends of now.
+    pub(super) fn newest(&self, store: &Store<Node>) -> Arc<Backends> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match kept.as_ref().filter(|k| k.generation == store.generation()) {
+            Some(good) => Arc::clone(good),
+            None => Arc::clone(kept.insert(Arc::new(Backends::of(store)))),
         }
     }
 
-    /// Works the backends out anew the next time. Also lets go of Nodes that the store has
-    /// replaced since.
+    /// Lets the list go when nobody needs it: it keeps old versions of Nodes in memory.
     pub(super) fn forget(&self) {
-        let mut state = self.lock();
-        state.changes += 1;
-        state.current = None;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether a provider or the choice of backends could see the difference: everything but the
-/// conditions, which change with every heartbeat.
-fn is_relevant(change: &Change<Node>) -> bool {
-    let Change::Applied {
-        old: Some(old),
-        new,
-    } = change
-    else {
-        return true;
-    };
-    let (before, after) = (&old.metadata, &new.metadata);
-    before.uid != after.uid
-        || before.deletion_timestamp != after.deletion_timestamp
-        || before.labels != after.labels
-        || before.annotations != after.annotations
-        || old.spec != new.spec
-        || old.status.addresses != new.status.addresses
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{controllers::service::fixtures::node, kube::NodeCondition};
 
     #[test]
-    fn a_heartbeat_is_not_relevant_and_a_label_is() {
-        let old = Arc::new(node("a"));
-        let change = |edit: fn(&mut Node)| {
-            let mut new = node("a");
-            edit(&mut new);
-            is_relevant(&Change::Applied {
-                old: Some(Arc::clone(&old)),
-                new: Arc::new(new),
-            })
-        };
-        assert!(!change(|node| {
-            node.metadata.resource_version = Some("2".to_owned());
-            node.status.conditions.push(NodeCondition::default());
-        }));
-        assert!(change(|node| node.spec.provider_id = Some("x".to_owned())));
-        assert!(change(|node| node.status.addresses.clear()) || old.status.addresses.is_empty());
-        assert!(change(|node| {
-            node.metadata
-                .labels
-                .get_or_insert_default()
-                .insert("a".to_owned(), "b".to_owned());
-        }));
-        assert!(is_relevant(&Change::Deleted(old)));
+    fn only_large_clusters_have_patience() {
+        assert_eq!(patience(99), Duration::ZERO);
+        assert_eq!(patience(5_000), Duration::from_millis(50));
+        assert_eq!(patience(100_000), Duration::from_secs(1));
     }
 }

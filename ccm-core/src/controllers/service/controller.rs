@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    backends::BackendsCache,
+    backends::{Roster, patience},
     events::Events,
     memory::Memory,
     metrics::{Metrics, Pass},
@@ -51,7 +51,7 @@ impl ServiceController {
         let worker = Arc::new(Worker {
             services: services.store(),
             nodes: nodes.store(),
-            backends: BackendsCache::new(nodes.store()),
+            roster: Roster::default(),
             cloud,
             writes: ServiceWrites::new(context.client.clone()),
             events: Events::new(context.recorder(SOURCE)),
@@ -66,7 +66,6 @@ impl ServiceController {
         services.listen(move |change| on_service(&listener, change));
         let (listener, queue) = (Arc::clone(&worker), node_queue.clone());
         nodes.listen(move |change| {
-            listener.backends.observe(change);
             if node_matters(&listener.memory, change) {
                 queue.add(());
             }
@@ -96,7 +95,13 @@ impl ServiceController {
             worker.sync(&key).await
         });
         let node_loop = run_workers(&self.node_queue, 1, &shutdown, |()| async {
-            fan_out(worker);
+            let nodes = fan_out(worker);
+            // Nodes change in crowds: a pass takes along what comes until the next one.
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(patience(nodes)) => {}
+            }
             Outcome::Done
         });
         tokio::join!(service_loop, node_loop, resync(worker, &shutdown));
@@ -153,12 +158,14 @@ fn node_matters(memory: &Memory, change: &Change<Node>) -> bool {
 }
 
 /// Hands every Service whose backends differ from the current Nodes to the Service queue: the
-/// worker of that key gives the load balancer the new ones.
-fn fan_out(worker: &Worker) {
+/// worker of that key gives the load balancer the new ones. Answers with the number of Nodes.
+fn fan_out(worker: &Worker) -> usize {
+    let backends = worker.roster.newest(&worker.nodes);
     let pass = Arc::new(Pass::start(&worker.metrics));
-    for key in worker.memory.behind(&worker.backends.get(), &pass) {
+    for key in worker.memory.behind(&backends, &pass) {
         worker.queue.add(key);
     }
+    backends.nodes().len()
 }
 
 /// Looks for Services in need of cleanup that nobody works on and no retry waits for.
@@ -169,7 +176,9 @@ async fn resync(worker: &Worker, shutdown: &CancellationToken) {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(RESYNC_PERIOD) => {}
         }
-        worker.backends.forget();
+        if worker.queue.is_empty() {
+            worker.roster.forget();
+        }
         for service in worker.services.list() {
             let key = ObjectKey::of(service.as_ref());
             let latest = worker.memory.latest(&key, &worker.services);

@@ -2,12 +2,11 @@
 //! (specification: controllers §4.7, §4.8).
 
 use std::{
-    collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
 
-use crate::kube::Node;
+use crate::kube::{Node, StringMap};
 
 /// The label that keeps a Node out of all load balancers.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -48,8 +47,15 @@ pub fn is_trigger(old: &Node, new: &Node) -> bool {
 /// Whether the labels of a Node changed: a trigger for Services whose backends are chosen by
 /// label.
 pub fn labels_changed(old: &Node, new: &Node) -> bool {
-    let none = BTreeMap::new();
-    old.metadata.labels.as_ref().unwrap_or(&none) != new.metadata.labels.as_ref().unwrap_or(&none)
+    labels(old) != labels(new)
+}
+
+/// None and empty are equal.
+fn labels(node: &Node) -> Option<&StringMap> {
+    node.metadata
+        .labels
+        .as_ref()
+        .filter(|labels| !labels.is_empty())
 }
 
 /// What counts of the backends when two sets are compared: their names, provider ids and, where
@@ -78,12 +84,9 @@ impl TargetSet {
 }
 
 fn hash(half: u8, node: &Node, with_labels: bool) -> u64 {
-    let labels = with_labels.then(|| node.metadata.labels.iter().flatten());
+    let labels = labels(node).filter(|_| with_labels);
     let mut hasher = DefaultHasher::new();
-    (half, node.name(), node.provider_id(), with_labels).hash(&mut hasher);
-    for label in labels.into_iter().flatten() {
-        label.hash(&mut hasher);
-    }
+    (half, node.name(), node.provider_id(), with_labels, labels).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -242,7 +245,7 @@ mod tests {
     fn a_label_change_is_seen() {
         let old = node("a");
         let mut new = old.clone();
-        new.metadata.labels = Some(BTreeMap::new());
+        new.metadata.labels = Some(StringMap::new());
         assert!(!labels_changed(&old, &new), "none and empty are equal");
         label(&mut new, "pool", "edge");
         assert!(labels_changed(&old, &new));

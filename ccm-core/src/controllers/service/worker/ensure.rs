@@ -39,7 +39,7 @@ impl Worker {
                 None => return Ok(self.vanished(key)),
             }
         }
-        if backends.nodes.is_empty() && !quiet {
+        if backends.nodes().is_empty() && !quiet {
             self.events.no_nodes(&service);
         }
         match self.ensure_in_cloud(key, &service, backends).await? {
@@ -77,7 +77,7 @@ impl Worker {
             before = (given.filter(|_| !entry.hosts_owed), entry.labels_matter);
             entry.labels_matter = labels_matter;
         });
-        let result = self.cloud.ensure(service, &backends.nodes).await;
+        let result = self.cloud.ensure(service, backends.nodes()).await;
         self.memory.update(key, service, |entry| {
             entry.hosts_owed = false;
             if result.is_ok() {

@@ -24,7 +24,7 @@ impl Worker {
         entry: &Entry,
         backends: &Backends,
     ) -> CloudResult<Next> {
-        let nodes = &backends.nodes;
+        let nodes = backends.nodes();
         // Before the call: a set that failed is not tried again by the node loop, the ensure that
         // follows takes the Nodes of its time.
         self.memory.update(key, service, |entry| {

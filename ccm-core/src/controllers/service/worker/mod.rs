@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    backends::{Backends, BackendsCache},
+    backends::{Backends, Roster},
     events::Events,
     memory::{Entry, Memory, Phase, Retry},
     metrics::Metrics,
@@ -51,7 +51,7 @@ struct View {
 pub(super) struct Worker {
     pub services: Store<Service>,
     pub nodes: Store<Node>,
-    pub backends: BackendsCache,
+    pub roster: Roster,
     pub cloud: Arc<dyn LoadBalancers>,
     pub writes: ServiceWrites,
     pub events: Events,
@@ -114,7 +114,7 @@ impl Worker {
     fn look(&self, key: &ObjectKey) -> View {
         let latest = self.memory.latest(key, &self.services);
         let entry = self.memory.entry(key);
-        let backends = self.backends.get();
+        let backends = self.roster.current(&self.nodes);
         let by_label = entry.as_ref().is_some_and(|entry| entry.labels_matter);
         let targets = backends.targets(by_label);
         View {

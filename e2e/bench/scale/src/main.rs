@@ -1,0 +1,56 @@
+//! `cargo xtask bench scale`.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use ccm_bench_scale::{Options, report, run};
+use clap::Parser;
+
+/// Measures the manager with up to 100,000 Nodes.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench scale")]
+struct Args {
+    /// Numbers of Nodes, one run each.
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    nodes: Option<Vec<usize>>,
+    /// Services with load balancers.
+    #[arg(long, value_name = "N")]
+    services: Option<usize>,
+    /// Status heartbeats in each run.
+    #[arg(long, value_name = "N")]
+    heartbeats: Option<usize>,
+    /// Seconds of doing nothing in each run.
+    #[arg(long, value_name = "SECONDS")]
+    idle: Option<u64>,
+    /// Also write the numbers to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let here = std::env::current_exe()?;
+    let mut options = Options::documented(here.with_file_name("ccm-bench-manager"));
+    options.nodes = args.nodes.unwrap_or(options.nodes);
+    options.services = args.services.unwrap_or(options.services);
+    options.heartbeats = args.heartbeats.unwrap_or(options.heartbeats);
+    options.idle = args.idle.map_or(options.idle, Duration::from_secs);
+    println!(
+        "{} Services, {} status heartbeats, Nodes of {} bytes; default flags\n\n{}",
+        options.services,
+        options.heartbeats,
+        ccm_bench_scale::objects::node(0).to_string().len(),
+        report::head()
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let rows = runtime.block_on(run(&options, |row| println!("{}", report::line(row))))?;
+    if let Some(path) = &args.json {
+        std::fs::write(path, format!("{:#}\n", report::numbers(&rows)))
+            .with_context(|| format!("cannot write --json {}", path.display()))?;
+    }
+    let missed: Vec<String> = rows.iter().flat_map(report::missed).collect();
+    ensure!(missed.is_empty(), "above target:\n{}", missed.join("\n"));
+    Ok(())
+}
