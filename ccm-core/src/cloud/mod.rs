@@ -26,6 +26,8 @@ pub use routes::{Route, Routes, WantedRoute};
 
 use std::sync::Arc;
 
+use crate::config::ControllerName;
+
 /// A cloud, as the manager sees it. A capability that is `None` means that the controller that
 /// needs it is skipped; the others run.
 pub trait Cloud: Send + Sync + 'static {
@@ -56,6 +58,12 @@ pub trait Cloud: Send + Sync + 'static {
     /// Pod address ranges that the cloud hands out, for `--cidr-allocator-type=CloudAllocator`.
     fn pod_cidrs(&self) -> Option<PodCidrs> {
         None
+    }
+
+    /// The controllers that this provider's Go manager does not run, or only when
+    /// `--controllers` names them: `*` does not start them.
+    fn off_by_default(&self) -> &'static [ControllerName] {
+        &[]
     }
 
     /// What wrong combinations of the node IPAM flags do.

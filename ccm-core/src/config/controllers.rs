@@ -66,9 +66,18 @@ impl fmt::Display for ControllerName {
     }
 }
 
+/// What `--controllers` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Selection {
+    /// The controllers that may run.
+    pub(super) chosen: BTreeSet<ControllerName>,
+    /// Those of them that are chosen by name and not only by `*`.
+    pub(super) named: BTreeSet<ControllerName>,
+}
+
 /// The controllers that a value of `--controllers` selects; the first match decides. Unknown
 /// names are added to `errors`.
-pub(super) fn select(items: &[String], errors: &mut Vec<String>) -> BTreeSet<ControllerName> {
+pub(super) fn select(items: &[String], errors: &mut Vec<String>) -> Selection {
     let mut decided: Vec<(ControllerName, bool)> = Vec::new();
     for item in items.iter().filter(|item| *item != "*") {
         let (text, wanted) = match item.strip_prefix('-') {
@@ -92,7 +101,12 @@ pub(super) fn select(items: &[String], errors: &mut Vec<String>) -> BTreeSet<Con
         let first = decided.iter().find(|(other, _)| other == name);
         first.map_or(all, |(_, wanted)| *wanted)
     };
-    ControllerName::ALL.into_iter().filter(wants).collect()
+    let named = decided.iter().filter(|(_, wanted)| *wanted);
+    let named = named.map(|(name, _)| *name).filter(|name| wants(name));
+    Selection {
+        chosen: ControllerName::ALL.into_iter().filter(wants).collect(),
+        named: named.collect(),
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +117,18 @@ mod tests {
         let mut errors = Vec::new();
         let items: Vec<_> = text.split(',').map(str::to_owned).collect();
         let selected = select(&items, &mut errors);
-        (selected.into_iter().collect(), errors)
+        (selected.chosen.into_iter().collect(), errors)
+    }
+
+    #[test]
+    fn what_is_chosen_by_name_is_told_from_what_a_star_chooses() {
+        let named = |text: &str| {
+            let items: Vec<_> = text.split(',').map(str::to_owned).collect();
+            select(&items, &mut Vec::new()).named
+        };
+        assert_eq!(named("*"), BTreeSet::new());
+        assert_eq!(named("*,nodeipam,-route"), [NodeIpam].into());
+        assert_eq!(named("-nodeipam,nodeipam,service"), [Service].into());
     }
 
     /// REQ-APP-02

@@ -87,6 +87,9 @@ pub struct Settings {
     pub cloud: CloudSettings,
     /// The controllers that the flags ask for.
     pub controllers: BTreeSet<ControllerName>,
+    /// Those of them that `--controllers` names: they run also where the provider has them off by
+    /// default.
+    pub named_controllers: BTreeSet<ControllerName>,
     /// The way to the API server.
     pub api: ApiSettings,
     /// The node controller.

@@ -112,16 +112,23 @@ impl LoopReporter {
             .change(self.key, |report, now| report.last_start = Some(now));
     }
 
+    /// Something went wrong in the pass, which goes on.
+    pub fn fail(&self, error: &dyn std::fmt::Display) {
+        let text = error.to_string();
+        self.loops.change(self.key, |report, now| {
+            report.last_error = Some(text);
+            report.last_error_at = Some(now);
+        });
+    }
+
     /// A pass ended, with what went wrong in it.
     pub fn end(&self, error: Option<&dyn std::fmt::Display>) {
-        let text = error.map(ToString::to_string);
+        if let Some(error) = error {
+            self.fail(error);
+        }
         self.loops.change(self.key, |report, now| {
             report.passes += 1;
             report.last_end = Some(now);
-            if let Some(text) = text {
-                report.last_error = Some(text);
-                report.last_error_at = Some(now);
-            }
         });
     }
 }

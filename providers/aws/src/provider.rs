@@ -28,6 +28,12 @@ impl Cloud for Aws {
         NAME
     }
 
+    /// The Go manager has no node IPAM, and `--allocate-node-cidrs` is often among its flags: an
+    /// allocator must not appear beside that of kube-controller-manager.
+    fn off_by_default(&self) -> &'static [ControllerName] {
+        &[ControllerName::NodeIpam]
+    }
+
     fn instances(&self) -> Option<Arc<dyn Instances>> {
         Some(Arc::clone(&self.instances) as Arc<dyn Instances>)
     }

@@ -46,7 +46,7 @@ impl Settings {
         let node_lifecycle = controllers::node_lifecycle(args, &mut check);
         let service = controllers::service(args, &mut check);
         let route = controllers::route(args, &mut check);
-        let node_ipam = controllers::node_ipam(args, &controllers, &mut check);
+        let node_ipam = controllers::node_ipam(args, &controllers.chosen, &mut check);
         let controller_start_interval = check.not_negative(
             "--controller-start-interval",
             args.controller_start_interval,
@@ -65,7 +65,8 @@ impl Settings {
         match cloud {
             Some(cloud) if check.errors.is_empty() => Ok(Self {
                 cloud,
-                controllers,
+                controllers: controllers.chosen,
+                named_controllers: controllers.named,
                 api,
                 node,
                 node_lifecycle,

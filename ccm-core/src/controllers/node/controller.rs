@@ -18,10 +18,13 @@ use super::{
 };
 use crate::{
     cloud::{Class, CloudError, CloudResult, InstanceMetadata, Instances},
-    config::NodeSettings,
+    config::{ControllerName, NodeSettings},
     kube::{Change, EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
-    runtime::{Backoff, Clock, Context, Outcome, Random, Work, WorkQueue},
+    runtime::{Backoff, Clock, Context, LoopReporter, Outcome, Random, Work, WorkQueue},
 };
+
+/// The name in the reports of the loops.
+const NAME: &str = ControllerName::Node.as_str();
 
 /// The source of this controller's events.
 const EVENT_SOURCE: &str = "cloud-node-controller";
@@ -73,6 +76,8 @@ pub struct NodeController {
     clock: Clock,
     random: Random,
     metrics: Metrics,
+    initialising: LoopReporter,
+    refreshing: LoopReporter,
 }
 
 /// Why one Node is not initialised.
@@ -135,6 +140,7 @@ impl NodeController {
             lost_answers: lost_answers.clone(),
         };
         informer.listen(move |change| listener.hear(change));
+        let period = settings.status_update_period;
         Ok(Self {
             nodes: informer.store(),
             instances,
@@ -149,6 +155,8 @@ impl NodeController {
             clock: context.clock.clone(),
             random: context.random.clone(),
             metrics: Metrics::new(&context.registry)?,
+            initialising: context.loops.add(NAME, "initialise", None),
+            refreshing: context.loops.add(NAME, "addresses", Some(period)),
         })
     }
 
@@ -180,7 +188,9 @@ impl NodeController {
             // Whoever waits already shares the cloud call; nobody is waited for.
             let more = iter::from_fn(|| self.queue.try_next());
             let batch = iter::once(first).chain(more).take(self.slice()).collect();
+            self.initialising.start();
             self.work_on(batch).await;
+            self.initialising.end(None);
         }
     }
 
@@ -393,7 +403,9 @@ impl NodeController {
 
     async fn refresh_periodically(&self) {
         loop {
+            self.refreshing.start();
             self.refresh_all().await;
+            self.refreshing.end(None);
             tokio::time::sleep(self.settings.status_update_period).await;
         }
     }
@@ -416,6 +428,7 @@ impl NodeController {
                         Ok(None) => {}
                         Err(error) => {
                             self.throttle.heed(&error);
+                            self.refreshing.fail(&error);
                             let name = node.name();
                             tracing::warn!(node = name, %error, "instance metadata not read, Node skipped");
                         }
@@ -434,6 +447,7 @@ impl NodeController {
             return;
         }
         if let Err(error) = self.update_addresses(&node, &metadata.addresses).await {
+            self.refreshing.fail(&error);
             tracing::warn!(node = node.name(), %error, "addresses not refreshed");
         }
         if !self.settings.label_refresh {

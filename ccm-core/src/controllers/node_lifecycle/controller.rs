@@ -19,11 +19,14 @@ use super::{
 };
 use crate::{
     cloud::{CloudError, CloudResult, Instances, Power, Presence, Read},
-    config::NodeLifecycleSettings,
+    config::{ControllerName, NodeLifecycleSettings},
     controllers::node::{Throttle, age, wait_named},
     kube::{Change, EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
-    runtime::{Clock, Context, Random},
+    runtime::{Clock, Context, LoopReporter, Random},
 };
+
+/// The name in the reports of the loops.
+const NAME: &str = ControllerName::NodeLifecycle.as_str();
 
 /// The source of this controller's events.
 const EVENT_SOURCE: &str = "cloud-node-lifecycle-controller";
@@ -46,6 +49,7 @@ pub struct NodeLifecycleController {
     random: Random,
     metrics: Metrics,
     throttle: Throttle,
+    rounds: LoopReporter,
 }
 
 /// What is remembered from round to round.
@@ -88,6 +92,7 @@ impl NodeLifecycleController {
         let suspects = Suspects::default();
         let listener = suspects.clone();
         informer.listen(move |change| listener.hear(change));
+        let period = settings.monitor_period;
         Ok(Self {
             nodes: informer.store(),
             suspects,
@@ -99,6 +104,7 @@ impl NodeLifecycleController {
             random: context.random.clone(),
             metrics: Metrics::new(&context.registry)?,
             throttle: Throttle::default(),
+            rounds: context.loops.add(NAME, "rounds", Some(period)),
         })
     }
 
@@ -114,7 +120,9 @@ impl NodeLifecycleController {
             };
             loop {
                 let start = Instant::now();
+                self.rounds.start();
                 self.round(&mut memory).await;
+                self.rounds.end(None);
                 self.metrics
                     .round_duration
                     .observe(start.elapsed().as_secs_f64());
@@ -265,6 +273,7 @@ impl NodeLifecycleController {
         }
         // One line a round: the same failure usually hits many Nodes at once.
         if let Some((node, error)) = failed.first() {
+            self.rounds.fail(error);
             tracing::warn!(
                 failed = failed.len(),
                 first = node.name(),
@@ -313,6 +322,7 @@ impl NodeLifecycleController {
                 Some((node.uid().to_owned(), name.to_owned()))
             }
             Err(error) => {
+                self.rounds.fail(&error);
                 tracing::warn!(node = name, %error, "Node not deleted, will be retried");
                 self.recorder.warning(
                     &**node,

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     cloud::LoadBalancers,
-    config::ServiceSettings,
+    config::{ControllerName, ServiceSettings},
     kube::{Change, Informer, Node, ObjectKey, Service, ServiceWrites},
     runtime::{Backoff, Context, Outcome, WorkQueue, run_workers},
 };
@@ -60,6 +60,9 @@ impl ServiceController {
             queue: WorkQueue::new("service", Backoff::SERVICE, &context.queues),
             random: context.random.clone(),
             verify_period: settings.verify_period,
+            syncing: context
+                .loops
+                .add(ControllerName::Service.as_str(), "services", None),
         });
         let node_queue = WorkQueue::new("node", Backoff::SERVICE, &context.queues);
         let listener = Arc::clone(&worker);
@@ -92,7 +95,10 @@ impl ServiceController {
         // The flag's parser refuses 0; without a worker everything would be left undone silently.
         let syncs = self.settings.syncs.max(1);
         let service_loop = run_workers(&worker.queue, syncs, &shutdown, |key| async move {
-            worker.sync(&key).await
+            worker.syncing.start();
+            let outcome = worker.sync(&key).await;
+            worker.syncing.end(None);
+            outcome
         });
         let node_loop = run_workers(&self.node_queue, 1, &shutdown, |()| async {
             let nodes = fan_out(worker);

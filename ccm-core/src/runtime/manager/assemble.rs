@@ -103,6 +103,11 @@ impl Manager {
             failure: Failure::default(),
         };
         for &name in &self.settings.controllers {
+            let off = cloud.off_by_default().contains(&name);
+            if off && !self.settings.named_controllers.contains(&name) {
+                tracing::info!(controller = %name, "not started: it is off by default with this provider; name it in --controllers to start it");
+                continue;
+            }
             make.lock = self.lock_of(name);
             if make.lock == LockOf::Elsewhere {
                 tracing::info!(controller = %name, "not started: leader migration gives it to another component");

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     cloud::{CloudError, CloudResult, LoadBalancers},
     kube::{Node, ObjectKey, Service, ServiceWrites, Store},
-    runtime::{Outcome, Random, WorkQueue},
+    runtime::{LoopReporter, Outcome, Random, WorkQueue},
 };
 
 /// Steps for one key before it is backed off; three are usual: ensure, hosts, nothing.
@@ -60,6 +60,7 @@ pub(super) struct Worker {
     pub queue: WorkQueue<ObjectKey>,
     pub random: Random,
     pub verify_period: Duration,
+    pub syncing: LoopReporter,
 }
 
 impl Worker {
@@ -69,6 +70,7 @@ impl Worker {
         let outcome = match self.converge(key).await {
             Ok(()) => self.rest(key),
             Err(error) => {
+                self.syncing.fail(&format_args!("{key}: {error}"));
                 tracing::warn!(service = %key, class = error.class().as_str(), %error, "service sync failed");
                 self.back_off(key, &error).await
             }

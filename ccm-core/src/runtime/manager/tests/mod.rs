@@ -117,6 +117,7 @@ struct Fake {
     instances_panic: bool,
     load_balancers: bool,
     conflicting_metric: bool,
+    node_ipam_off: bool,
     initialized: Arc<AtomicUsize>,
     /// Nodes that the cloud was asked about.
     asked: Arc<AtomicUsize>,
@@ -132,6 +133,14 @@ impl Cloud for Fake {
 
     fn has_cluster_id(&self) -> bool {
         !self.no_cluster_id
+    }
+
+    fn off_by_default(&self) -> &'static [ControllerName] {
+        if self.node_ipam_off {
+            &[ControllerName::NodeIpam]
+        } else {
+            &[]
+        }
     }
 
     fn initialize(&self) {
@@ -513,4 +522,39 @@ async fn a_taken_address_is_named() {
         error.to_string().contains(&flag.replace('=', " ")),
         "{error}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_off_by_default_runs_only_when_it_is_named() {
+    let api = Api::default();
+    let allocate = ["--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"];
+    for (off, controllers, runs) in [
+        (true, "--controllers=*", false),
+        (true, "--controllers=*,nodeipam", true),
+        (false, "--controllers=*", true),
+        (false, "--controllers=*,-nodeipam", false),
+    ] {
+        let cloud = Fake {
+            node_ipam_off: off,
+            ..Fake::complete()
+        };
+        let running = start(&api, &cloud, &[&allocate[..], &[controllers]].concat());
+        running.ready_within(Duration::from_secs(10)).await;
+        let has = running.controllers().contains(&"nodeipam".to_owned());
+        assert_eq!(has, runs, "{off} {controllers}");
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_cannot_start_is_fatal_and_names_the_flag() {
+    let api = Api::default();
+    let running = start(
+        &api,
+        &Fake::complete(),
+        &["--allocate-node-cidrs", "--cluster-cidr=10.244.0.0"],
+    );
+    let error = running.error().await;
+    assert!(matches!(error, ManagerError::NodeIpam(_)) && error.is_fatal());
+    assert!(error.to_string().contains("--cluster-cidr"), "{error}");
 }
