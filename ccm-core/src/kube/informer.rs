@@ -20,7 +20,10 @@ use kube::{
     Api, Client, Resource,
     runtime::watcher::{self, Event},
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::cached::{Cached, Wire};
@@ -181,6 +184,27 @@ pub struct Informer<K> {
     store: Store<K>,
     synced: watch::Sender<bool>,
     delivery: Mutex<Delivery<K>>,
+    refresh: Refresh,
+}
+
+/// Lists that were asked for, by number.
+struct Refresh {
+    asked: AtomicU64,
+    ask: Notify,
+    /// What had been asked for when the present list was begun.
+    begun: AtomicU64,
+    done: watch::Sender<u64>,
+}
+
+impl Default for Refresh {
+    fn default() -> Self {
+        Self {
+            asked: AtomicU64::new(0),
+            ask: Notify::new(),
+            begun: AtomicU64::new(0),
+            done: watch::Sender::new(0),
+        }
+    }
 }
 
 struct Delivery<K> {
@@ -202,6 +226,7 @@ impl<K> Default for Informer<K> {
                 listeners: Vec::new(),
                 held: false,
             }),
+            refresh: Refresh::default(),
         }
     }
 }
@@ -242,6 +267,17 @@ where
         }
     }
 
+    /// Lists anew and returns once the store shows what the API server had at the time of this
+    /// call, or something newer. For work that must not start from what a watch has not told yet.
+    /// [`run`](Self::run) does it; without that it never returns.
+    pub async fn refresh(&self) {
+        let number = self.refresh.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.refresh.ask.notify_one();
+        let mut done = self.refresh.done.subscribe();
+        // The sender lives as long as we do.
+        let _ = done.wait_for(|done| *done >= number).await;
+    }
+
     /// Lists and watches until `shutdown`. Errors are logged and backed off, never returned.
     pub async fn run(&self, client: Client, random: Random, shutdown: CancellationToken) {
         let mut pauses = Pauses::new(random);
@@ -250,9 +286,18 @@ where
                 let config = watcher::Config::default()
                     .page_size(PAGE_SIZE)
                     .timeout(pauses.watch_seconds());
+                let asked = self.refresh.asked.load(Ordering::Acquire);
+                self.refresh.begun.store(asked, Ordering::Release);
                 let events = watcher::watcher(Api::<Wire<K>>::all(client.clone()), config);
-                self.follow(events, &mut pauses).await;
-                tracing::warn!(kind = %K::Api::kind(&()), "watch could not be resumed, listing again");
+                tokio::select! {
+                    biased;
+                    () = self.refresh.ask.notified() => {
+                        tracing::debug!(kind = %K::Api::kind(&()), "listing anew");
+                    }
+                    () = self.follow(events, &mut pauses) => {
+                        tracing::warn!(kind = %K::Api::kind(&()), "watch could not be resumed, listing again");
+                    }
+                }
             }
         };
         tokio::select! {
@@ -318,7 +363,11 @@ where
                 let kept = self.store.get(&key).filter(|kept| **kept == object);
                 relisted.push((key, kept.unwrap_or_else(|| Arc::new(object))));
             }
-            Event::InitDone => self.replace(std::mem::take(relisted)),
+            Event::InitDone => {
+                self.replace(std::mem::take(relisted));
+                let begun = self.refresh.begun.load(Ordering::Acquire);
+                self.refresh.done.send_replace(begun);
+            }
         }
     }
 
@@ -511,6 +560,36 @@ mod tests {
         informer.release();
         informer.absorb(node("a", "5", "y"), &mut relisted);
         assert_eq!(*told.lock().unwrap(), ["a false", "c false", "a true"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refreshed_store_shows_what_the_watch_has_not_told_yet() {
+        let sim = ccm_kubesim::KubeSim::new(ccm_kubesim::Options::default());
+        let join = |name: &str| {
+            let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
+            sim.apply_direct(node).unwrap();
+        };
+        join("a");
+        let informer = Arc::new(Informer::<Node>::new());
+        let (client, stop) = (
+            Client::new(sim.service(), "default"),
+            CancellationToken::new(),
+        );
+        let task = {
+            let (informer, stop) = (Arc::clone(&informer), stop.clone());
+            tokio::spawn(async move { informer.run(client, Random::seeded(1), stop).await })
+        };
+        informer.store().wait_until_synced().await;
+        join("b");
+        // Nothing else ran since: the watch cannot have told of it.
+        assert_eq!(informer.store().len(), 1);
+        informer.refresh().await;
+        assert_eq!(informer.store().len(), 2);
+        join("c");
+        tokio::join!(informer.refresh(), informer.refresh());
+        assert_eq!(informer.store().len(), 3);
+        stop.cancel();
+        task.await.unwrap();
     }
 
     /// CASE-OPS-02

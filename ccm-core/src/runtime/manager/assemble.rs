@@ -318,6 +318,21 @@ impl Assembled {
         }
     }
 
+    /// Makes sure that the cache of Nodes shows the last writes of whoever led before, where that
+    /// matters: two Nodes must never be given one pod range.
+    pub(super) fn catch_up(&self, lock: LockOf) -> impl Future<Output = ()> + Send + use<> {
+        let allocates = self
+            .controllers
+            .iter()
+            .any(|(name, needs, _)| *name == ControllerName::NodeIpam && *needs == lock);
+        let nodes = Arc::clone(&self.nodes);
+        async move {
+            if allocates {
+                nodes.refresh().await;
+            }
+        }
+    }
+
     /// Tells the listeners of every object and from now on of every change.
     pub(super) fn release_informers(&self) {
         self.nodes.release();

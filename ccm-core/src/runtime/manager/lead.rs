@@ -90,6 +90,10 @@ impl Manager {
         for &lock in locks {
             let acquired = leadership.acquired(lock);
             undisturbed(assembled, leadership, acquired).await?;
+            if self.settings.leader_election.is_some() {
+                let caught_up = assembled.catch_up(lock);
+                undisturbed(assembled, leadership, caught_up).await?;
+            }
             if lock == LockOf::Main {
                 cloud.initialize();
             }

@@ -23,6 +23,15 @@ fn join(sim: &KubeSim, name: &str) {
     sim.apply_direct(node).unwrap();
 }
 
+/// Lists that were asked for so far.
+fn lists(sim: &KubeSim) -> u64 {
+    let counts = sim.since(&ccm_kubesim::Mark::default()).counts;
+    let lists = counts
+        .into_iter()
+        .filter(|(key, _)| key.verb.as_str() == "list");
+    lists.map(|(_, count)| count).sum()
+}
+
 fn replica(sim: &KubeSim, cloud: &Fake, flags: &[&str]) -> Running {
     start_with(kube::Client::new(sim.service(), "default"), cloud, flags)
 }
@@ -96,13 +105,6 @@ async fn a_standby_is_ready_and_warm_and_does_nothing_until_it_leads() {
     );
 
     // The leader dies; the other one takes over within a lease and finds its caches full.
-    let lists = |sim: &KubeSim| {
-        let counts = sim.since(&Default::default()).counts;
-        let lists = counts
-            .into_iter()
-            .filter(|(key, _)| key.verb.as_str() == "list");
-        lists.map(|(_, count)| count).sum::<u64>()
-    };
     let before = lists(&sim);
     leader.crash();
     let start = Instant::now();
@@ -237,4 +239,21 @@ async fn controllers_start_one_after_the_other_when_a_pause_is_asked_for() {
         ["cloud-node", "cloud-node-lifecycle", "service"]
     );
     running.stop().await.unwrap();
+}
+
+/// REQ-IPAM-02: the leader before may have given a range away that our watch has not told of.
+#[tokio::test(start_paused = true)]
+async fn before_ranges_are_allocated_the_nodes_are_listed_anew() {
+    let (sim, cloud) = (cluster(), Fake::complete());
+    let flags = ["--allocate-node-cidrs", "--cluster-cidr=10.64.0.0/22"];
+    let first = replica(&sim, &cloud, &flags);
+    first.leading_within(Duration::from_secs(10)).await;
+    let second = replica(&sim, &cloud, &flags);
+    second.ready_within(Duration::from_secs(10)).await;
+    let before = lists(&sim);
+    first.stop().await.unwrap();
+    second.leading_within(Duration::from_secs(30)).await;
+    assert_eq!(lists(&sim), before + 1);
+    assert!(second.controllers().contains(&"nodeipam".to_owned()));
+    second.stop().await.unwrap();
 }
