@@ -108,6 +108,8 @@ impl LoadBalancerName {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// REQ-SVC-35
@@ -132,5 +134,18 @@ mod tests {
         assert!(NodeName::new("").is_err());
         assert!(NodeName::new("n".repeat(253)).is_ok());
         assert!(NodeName::new("n".repeat(254)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_its_text_and_nothing_makes_it_panic(text in "[a-z0-9.-]{0,300}|.{0,90}") {
+            let fits = (1..=NodeName::MAX).contains(&text.len());
+            let name = NodeName::new(text.clone()).ok();
+            prop_assert_eq!(name.as_ref().map(NodeName::as_str), fits.then_some(text.as_str()));
+            if let Ok(name) = LoadBalancerName::from_uid(&text) {
+                let want: String = format!("a{}", text.replace('-', "")).chars().take(32).collect();
+                prop_assert_eq!(name.as_str(), want);
+            }
+        }
     }
 }

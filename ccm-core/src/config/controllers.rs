@@ -111,6 +111,8 @@ pub(super) fn select(items: &[String], errors: &mut Vec<String>) -> Selection {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::{ControllerName::*, *};
 
     fn names(text: &str) -> (Vec<ControllerName>, Vec<String>) {
@@ -168,6 +170,48 @@ mod tests {
             let (_, errors) = names(text);
             assert_eq!(errors.len(), 1);
             assert!(errors[0].contains("\"nodes\" is not in the list of known controllers"));
+        }
+    }
+
+    /// The Go library's `IsControllerEnabled` with all its names.
+    fn is_enabled(items: &[String], names: &[&str]) -> bool {
+        let mut star = false;
+        for item in items {
+            if names.contains(&item.as_str()) {
+                return true;
+            }
+            if item
+                .strip_prefix('-')
+                .is_some_and(|item| names.contains(&item))
+            {
+                return false;
+            }
+            star |= item == "*";
+        }
+        star
+    }
+
+    proptest! {
+        /// REQ-APP-02
+        #[test]
+        fn any_list_is_read_as_by_the_go_managers(
+            items in proptest::collection::vec(
+                "-?(\\*|cloud-node(-controller)?|service|node-?ipam)|.{0,4}",
+                0..6,
+            ),
+        ) {
+            let mut errors = Vec::new();
+            let selected = select(&items, &mut errors);
+            for name in ControllerName::ALL {
+                let mut names = vec![name.as_str(), name.alias()];
+                if name == NodeIpam {
+                    names.push("node-ipam");
+                }
+                prop_assert_eq!(selected.chosen.contains(&name), is_enabled(&items, &names), "{}", name);
+            }
+            for error in errors {
+                prop_assert!(error.starts_with("--controllers: "), "{}", error);
+            }
         }
     }
 }

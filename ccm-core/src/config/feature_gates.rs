@@ -377,5 +377,18 @@ mod tests {
                 prop_assert_eq!(gates, before);
             }
         }
+
+        #[test]
+        fn pairs_are_read_back(
+            pairs in proptest::collection::vec((proptest::sample::select(KNOWN), any::<bool>()), 0..6),
+        ) {
+            let written: Vec<String> = pairs.iter().map(|(name, on)| format!("{name}={on}")).collect();
+            let joined = gates(&[&written.join(", ")]).unwrap();
+            let want = pairs.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
+            prop_assert_eq!(&joined, &FeatureGates(want));
+            // Repeated flags are one after the other.
+            let written: Vec<&str> = written.iter().map(String::as_str).collect();
+            prop_assert_eq!(gates(&written).unwrap(), joined);
+        }
     }
 }

@@ -190,7 +190,8 @@ pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads an integer as Go's `strconv.ParseInt(s, 0, 32)`: decimal, `0x`, `0o`, `0b` or a leading 0.
+/// Reads an integer as Go's `strconv.ParseInt(s, 0, 32)`: decimal, `0x`, `0o`, `0b` or a leading 0,
+/// and underscores between the digits.
 pub(super) fn parse_int(text: &str) -> Result<i32, String> {
     let (sign, digits) = match text.as_bytes().first() {
         Some(b'-') => ("-", text.get(1..).unwrap_or_default()),
@@ -209,12 +210,24 @@ pub(super) fn parse_int(text: &str) -> Result<i32, String> {
     } else {
         (10, lower.as_str())
     };
+    let wrong = || format!("{text:?} is not a 32 bit integer");
+    // One may also stand behind the prefix. What is no digit of the radix is refused below.
+    let in_place = underscores_are_between(&lower, |c| c.is_ascii_alphanumeric());
+    let digits = digits.replace('_', "");
     // A second sign would be accepted by the standard library.
-    if !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Err(format!("{text:?} is not a 32 bit integer"));
+    if !in_place || !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(wrong());
     }
-    i32::from_str_radix(&format!("{sign}{digits}"), radix)
-        .map_err(|_| format!("{text:?} is not a 32 bit integer"))
+    i32::from_str_radix(&format!("{sign}{digits}"), radix).map_err(|_| wrong())
+}
+
+/// Whether every underscore stands between two characters of the kind.
+fn underscores_are_between(text: &str, kind: fn(char) -> bool) -> bool {
+    let parts: Vec<&str> = text.split('_').collect();
+    parts.windows(2).all(|pair| match pair {
+        [before, after] => before.ends_with(kind) && after.starts_with(kind),
+        _ => true,
+    })
 }
 
 /// Reads a log verbosity, which is not negative.
@@ -233,11 +246,13 @@ pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
         .map_err(|_| format!("{text:?} is not an IP address"))
 }
 
-/// Reads a finite number.
+/// Reads a finite decimal number; underscores may stand between digits, as in Go.
 pub(super) fn parse_float(text: &str) -> Result<f64, String> {
-    text.parse::<f64>()
+    let in_place = underscores_are_between(text, |c| c.is_ascii_digit());
+    text.replace('_', "")
+        .parse::<f64>()
         .ok()
-        .filter(|number| number.is_finite())
+        .filter(|number| in_place && number.is_finite())
         .ok_or_else(|| format!("{text:?} is not a number"))
 }
 
@@ -390,7 +405,28 @@ fn is_semantic_version(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    #[test]
+    fn numbers_are_finite_and_decimal() {
+        for (text, number) in [
+            ("20", Some(20.0)),
+            ("-.5", Some(-0.5)),
+            ("1e3", Some(1000.0)),
+            ("1_000.2_5", Some(1000.25)),
+            ("1_.5", None),
+            ("1._5", None),
+            ("1e_5", None),
+            ("inf", None),
+            ("NaN", None),
+            ("1e999", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_float(text).ok(), number, "{text}");
+        }
+    }
 
     #[test]
     fn booleans_are_read_as_go_reads_them() {
@@ -416,6 +452,15 @@ mod tests {
             ("0o17", Some(15)),
             ("017", Some(15)),
             ("0b101", Some(5)),
+            ("1_000", Some(1000)),
+            ("0_17", Some(15)),
+            ("0x_1f", Some(31)),
+            ("-2147483648", Some(i32::MIN)),
+            ("1__0", None),
+            ("_1", None),
+            ("1_", None),
+            ("0x_", None),
+            ("0x_+1", None),
             ("2147483648", None),
             ("08", None),
             ("1.5", None),
@@ -496,5 +541,74 @@ mod tests {
     fn a_verbosity_is_not_negative() {
         assert_eq!(parse_level("4"), Ok(4));
         assert!(parse_level("-1").is_err() && parse_level("x").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_reader_panic(text in "[-+0-9a-zA-Z_.,:;]{0,16}|.{0,24}") {
+            let _ = (parse_bool(&text), parse_float(&text), parse_ip(&text), parse_level(&text));
+            let _ = (parse_int_list(&text), parse_duration(&text), parse_version(&text));
+            if let Ok(pair) = parse_cert_key(&text) {
+                prop_assert!(!pair.certificate.as_os_str().is_empty());
+                prop_assert!(!pair.key.as_os_str().is_empty());
+            }
+            // A list is its text, and as long as it has commas.
+            prop_assert_eq!(parse_list(&text).join(","), text);
+        }
+
+        #[test]
+        fn an_integer_is_read_in_every_radix(number: i32) {
+            let sign = if number < 0 { "-" } else { "" };
+            let size = number.unsigned_abs();
+            for text in [
+                format!("{number}"),
+                format!("{sign}0x{size:X}"),
+                format!("{sign}0o{size:o}"),
+                format!("{sign}0{size:o}"),
+                format!("{sign}0b{size:b}"),
+            ] {
+                prop_assert_eq!(parse_int(&text), Ok(number), "{}", text);
+            }
+        }
+
+        #[test]
+        fn only_what_fits_is_an_integer(number: i64) {
+            prop_assert_eq!(parse_int(&number.to_string()).ok(), i32::try_from(number).ok());
+        }
+
+        #[test]
+        fn a_number_is_read_back(number in proptest::num::f64::NORMAL | proptest::num::f64::ZERO) {
+            prop_assert_eq!(parse_float(&number.to_string()), Ok(number));
+        }
+
+        #[test]
+        fn an_address_is_read_back(address: IpAddr) {
+            prop_assert_eq!(parse_ip(&format!(" {address} ")), Ok(address));
+        }
+
+        #[test]
+        fn a_quantity_is_its_number_times_its_unit(number in 0..10_000_u64, part in 0..1000_u64) {
+            let units = [("", 1), ("k", 1_000), ("Ki", 1 << 10), ("M", 1_000_000), ("Mi", 1 << 20),
+                ("Gi", 1 << 30), ("e6", 1_000_000)];
+            for (unit, times) in units {
+                let text = format!("{number}.{part:03}{unit}");
+                let want = ((number * 1000 + part) * times).div_ceil(1000);
+                prop_assert_eq!(parse_quantity(&text), Ok(want), "{}", text);
+            }
+        }
+
+        #[test]
+        fn any_three_numbers_are_a_version(
+            a: u32, b: u32, c: u32,
+            pre in "[0-9A-Za-z-]{1,4}(\\.[0-9A-Za-z-]{1,4})?",
+        ) {
+            let version = format!("{a}.{b}.{c}");
+            prop_assert!(is_semantic_version(&version));
+            let (pre_release, build) = (format!("{version}-{pre}"), format!("{version}+{pre}"));
+            prop_assert!(is_semantic_version(&pre_release));
+            prop_assert!(is_semantic_version(&build));
+            let padded = format!("0{version}");
+            prop_assert!(!is_semantic_version(&padded));
+        }
     }
 }

@@ -140,20 +140,24 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// `0.fraction` units. Digits below a nanosecond are cut off, as Go does.
+/// `0.fraction` units, to the bit as Go computes it: in floating point, from as many digits as an
+/// integer of 63 bits holds.
 fn fraction_nanos(fraction: &str, unit: u64) -> u64 {
-    let mut nanos = 0;
-    let mut scale: u64 = 1;
     let mut value: u64 = 0;
-    // 15 digits are below a nanosecond even for hours, and the product stays in range.
-    for digit in fraction.bytes().take(15) {
-        value = value * 10 + u64::from(digit - b'0');
-        scale *= 10;
+    let mut scale = 1.0;
+    for digit in fraction.bytes() {
+        if value > i64::MAX as u64 / 10 {
+            break;
+        }
+        let next = value * 10 + u64::from(digit - b'0');
+        if next > 1 << 63 {
+            break;
+        }
+        value = next;
+        scale *= 10.0;
     }
-    if let Ok(product) = u64::try_from(u128::from(value) * u128::from(unit) / u128::from(scale)) {
-        nanos = product;
-    }
-    nanos
+    // Less than an hour of nanoseconds: the conversion cuts off what is below one.
+    (value as f64 * (unit as f64 / scale)) as u64
 }
 
 impl From<Duration> for GoDuration {
@@ -234,7 +238,11 @@ mod tests {
             ("16h", 57_600_000_000_000),
             ("10.5s4m", 250_500_000_000),
             ("1.9ns", 1),
-            ("0.3333333333333333333h", 1_199_999_999_999),
+            ("0.3333333333333333333h", 1_200_000_000_000),
+            ("0.100000000000000000000h", 360_000_000_000),
+            ("0.830103483285477580700h", 2_988_372_539_827),
+            ("9223372036854775.807us", i64::MAX),
+            ("-9223372036s854ms775us808ns", i64::MIN),
             ("9223372036854775807ns", i64::MAX),
             ("-9223372036854775808ns", i64::MIN),
         ] {
@@ -305,6 +313,29 @@ mod tests {
         fn what_is_written_is_read_back(nanos in any::<i64>()) {
             let duration = GoDuration(nanos);
             prop_assert_eq!(GoDuration::parse(&duration.to_string()), Ok(duration));
+        }
+
+        /// A slow reference with exact numbers; Go's own floating point is off by less than a
+        /// nanosecond a part.
+        #[test]
+        fn parts_add_up(
+            negative: bool,
+            parts in proptest::collection::vec((0..100_000_u64, 0..1_000_000_u64, 0..6_usize), 1..4),
+        ) {
+            let units = [("ns", 1), ("us", MICROSECOND), ("ms", MILLISECOND),
+                ("s", SECOND), ("m", MINUTE), ("h", HOUR)];
+            let mut text = if negative { "-".to_owned() } else { String::new() };
+            // In millionths of a nanosecond.
+            let mut exact = 0_i128;
+            for (whole, fraction, unit) in &parts {
+                let (name, nanos) = units[*unit];
+                text.push_str(&format!("{whole}.{fraction:06}{name}"));
+                exact += i128::from(*whole * 1_000_000 + *fraction) * i128::from(nanos);
+            }
+            let read = GoDuration::parse(&text).unwrap().nanoseconds();
+            prop_assert_eq!(read < 0, negative && read != 0);
+            let off = exact - i128::from(read.unsigned_abs()) * 1_000_000;
+            prop_assert!(off.unsigned_abs() <= parts.len() as u128 * 1_000_000, "{} is {} off", text, off);
         }
     }
 }

@@ -447,5 +447,18 @@ controllerLeaders:
             file.insert_str(at, &text);
             let _ = Migration::parse(&file);
         }
+
+        #[test]
+        fn what_is_written_is_read_back(
+            leader_name in "[ -~]{1,12}",
+            leaders in proptest::collection::vec(("[ -~]{1,12}", "[ -~]{1,12}"), 0..4),
+        ) {
+            let migration = Migration { leader_name, leaders };
+            let mut file = migration.to_json();
+            let fields = file.as_object_mut().unwrap();
+            fields.insert("kind".to_owned(), KIND.into());
+            fields.insert("apiVersion".to_owned(), format!("{GROUP}/v1beta1").into());
+            prop_assert_eq!(Migration::parse(&file.to_string()), Ok(migration));
+        }
     }
 }

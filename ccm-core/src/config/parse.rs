@@ -367,5 +367,23 @@ mod tests {
             prop_assert_eq!(&joined.cluster_name, &text);
             prop_assert_eq!(&split.cluster_name, &text);
         }
+
+        /// A command line is what its flags say: the spelling does not count.
+        #[test]
+        fn spellings_mean_the_same(
+            given in proptest::collection::vec(
+                (proptest::sample::select(flags()), "[0-9a-zA-Z:,*.=-]{0,6}"), 0..6),
+        ) {
+            let joined = given.iter().map(|(flag, value)| format!("--{}={value}", flag.name));
+            let split = given.iter().flat_map(|(flag, value)| {
+                let name = flag.name.replace('-', "_");
+                if flag.kind.bare_value().is_some() {
+                    vec![format!("--{name}={value}")]
+                } else {
+                    vec![format!("--{name}"), value.clone()]
+                }
+            });
+            prop_assert_eq!(LowArgs::read(joined), LowArgs::read(split));
+        }
     }
 }

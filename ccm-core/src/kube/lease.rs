@@ -341,6 +341,7 @@ impl std::error::Error for LeaseError {}
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -418,5 +419,50 @@ mod tests {
         let text = error(404, "namespaces").to_string();
         assert!(text.contains("--leader-elect-resource-namespace"), "{text}");
         assert!(error(404, "leases").is_absent() && !error(404, "namespaces").is_absent());
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[0-9TZ:.+-]{0,30}|.{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(2, 8, 4, |inner| {
+            proptest::collection::vec(inner, 0..3).prop_map(Value::from)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_field_makes_the_reader_panic(
+            holder in any_json(), duration in any_json(), transitions in any_json(),
+            acquired in any_json(), renewed in any_json(),
+        ) {
+            let lease = read(json!({
+                "holderIdentity": holder, "leaseDurationSeconds": duration,
+                "leaseTransitions": transitions, "acquireTime": acquired, "renewTime": renewed,
+            }));
+            prop_assert!(lease.record.duration_seconds.is_none_or(|seconds| seconds > 0));
+            prop_assert!(lease.record.transitions >= 0);
+            prop_assert_eq!(lease.record.holder.as_str(), holder.as_str().unwrap_or_default());
+        }
+
+        #[test]
+        fn a_record_is_read_back(
+            holder in ".{1,12}",
+            duration in 1..i32::MAX,
+            transitions in 0..i32::MAX,
+            // From year 1 to 9999, in microseconds.
+            times in proptest::array::uniform2(-62_135_596_800_000_000..253_402_207_200_000_000_i64),
+        ) {
+            let [acquired, renewed] = times.map(|at| Some(Timestamp::from_microsecond(at).unwrap()));
+            let duration_seconds = Some(duration);
+            let record = LeaseRecord { holder, duration_seconds, acquired, renewed, transitions };
+            let lease = read(serde_json::to_value(record.spec()).unwrap());
+            prop_assert_eq!(lease.oddities, [""; 0]);
+            prop_assert_eq!(lease.record, record);
+        }
     }
 }

@@ -204,6 +204,8 @@ impl Health {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn ask(health: &Health, probe: Probe, query: &str) -> (bool, String) {
@@ -294,5 +296,24 @@ mod tests {
         assert!(health.is_ready());
         health.gate("api-server").close();
         assert!(!gate.is_open() && !health.is_ready());
+    }
+
+    proptest! {
+        #[test]
+        fn no_query_makes_the_reader_panic(query in "(verbose|exclude|=|&|[a-z]){0,12}|.{0,24}") {
+            let parsed = ProbeQuery::parse(&query);
+            prop_assert!(parsed.exclude.len() <= query.split('&').count());
+            prop_assert!(!parsed.verbose || query.contains("verbose"));
+        }
+
+        #[test]
+        fn a_query_is_read_back(verbose: bool, exclude in proptest::collection::vec("[^&]{0,8}", 0..4)) {
+            let mut parts: Vec<String> = exclude.iter().map(|name| format!("exclude={name}")).collect();
+            if verbose {
+                parts.push("verbose".to_owned());
+            }
+            let want = ProbeQuery { verbose, exclude };
+            prop_assert_eq!(ProbeQuery::parse(&parts.join("&")), want);
+        }
     }
 }

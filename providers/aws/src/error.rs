@@ -286,6 +286,7 @@ mod tests {
     use aws_sdk_ec2::operation::describe_instances::DescribeInstancesError;
     use aws_smithy_runtime_api::{client::result::ConnectorError, http::StatusCode};
     use aws_smithy_types::{body::SdkBody, error::ErrorMetadata};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -419,5 +420,32 @@ mod tests {
         )));
         let other = CloudError::transient(text).with_code("RequestLimitExceeded");
         assert!(!is_instance_not_found(&other));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_the_classification_panic(
+            code in proptest::option::of("[A-Za-z.]{0,24}|.{0,12}"),
+            status in 400..600_u16,
+            after in "[ 0-9+-]{0,24}|[ -~]{0,24}",
+            id in "(i-)?[0-9a-f]{0,8}|.{0,8}",
+        ) {
+            let mut response = HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::empty());
+            response.headers_mut().insert("retry-after", after.clone());
+            let meta = ErrorMetadata::builder().message(format!("{id}, {id}"));
+            let meta = code.iter().fold(meta, |meta, code| meta.code(code));
+            let failed = DescribeInstancesError::generic(meta.build());
+            let error = converted(SdkError::service_error(failed, response));
+            prop_assert_eq!(error.code(), code.as_deref());
+            let known = classify(code.as_deref(), Some(status));
+            prop_assert_eq!(std::mem::discriminant(&error.class()), std::mem::discriminant(&known));
+            let named = after.trim().parse::<u64>().ok();
+            if let Class::Throttled { after } = error.class() {
+                prop_assert_eq!(after.map(|after| after.as_secs()), named);
+            }
+            if is_malformed_instance_id(&error, &id) {
+                prop_assert_eq!(error.class(), Class::Invalid);
+            }
+        }
     }
 }

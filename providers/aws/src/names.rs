@@ -131,6 +131,8 @@ fn part(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const UID: &str = "12345678-1234-1234-1234-123456789abc";
@@ -294,5 +296,22 @@ mod tests {
         let name = load_balancer("id").unwrap();
         assert_eq!(nlb_client_rule(&name), "kubernetes.io/rule/nlb/client=aid");
         assert_eq!(nlb_health_rule(&name), "kubernetes.io/rule/nlb/health=aid");
+    }
+
+    proptest! {
+        /// AWS's limit for load balancers and target groups.
+        #[test]
+        fn no_name_is_too_long_or_has_other_characters(
+            namespace in "[a-z0-9-]{0,63}|.{0,12}",
+            service in "[a-z0-9-]{0,63}|.{0,12}",
+            uid in ".{1,40}", port: i32,
+        ) {
+            let key = TargetGroupKey { namespace: &namespace, service: &service, port, ..key() };
+            for name in [target_group(&key), nlb_security_group("c", &namespace, &service, &uid)] {
+                prop_assert!(name.len() <= 32, "{}", name);
+                let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                prop_assert!(name.chars().all(fits) && !name.starts_with('-') && !name.ends_with('-'));
+            }
+        }
     }
 }

@@ -229,6 +229,8 @@ pub fn has_no_cluster_prefix_tag(tags: &Tags) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn tags(pairs: &[(&str, &str)]) -> Tags {
@@ -406,5 +408,29 @@ mod tests {
                 .to_string()
                 .contains("has tag belonging to another cluster")
         );
+    }
+
+    proptest! {
+        #[test]
+        fn no_tags_make_the_reader_panic(
+            have in proptest::collection::btree_map(
+                "(kubernetes.io/cluster/[ab]?|KubernetesCluster|.{0,8})", "[ab]?|owned|shared|.{0,8}", 0..4),
+        ) {
+            let Ok(Some(cluster)) = ClusterTags::from_tags(&have) else {
+                return Ok(());
+            };
+            prop_assert!(cluster.has_cluster_tag(&have));
+            // What we write names us again.
+            let written = cluster.build(Lifecycle::Owned, Tags::new());
+            prop_assert_eq!(ClusterTags::from_tags(&written), Ok(Some(cluster.clone())));
+            prop_assert_eq!(cluster.has_cluster_tag_owned(&written), Ok(true));
+            prop_assert!(cluster.missing("r", Lifecycle::Owned, &written).unwrap().is_empty());
+            // What is missing, once written, is missing no more.
+            if let Ok(missing) = cluster.missing("r", Lifecycle::Owned, &have) {
+                let mut all = have.clone();
+                all.extend(missing);
+                prop_assert!(cluster.missing("r", Lifecycle::Owned, &all).unwrap().is_empty());
+            }
+        }
     }
 }

@@ -120,8 +120,12 @@ fn with_hostnames(cloud: &[NodeAddress], current: &Addresses) -> Vec<NodeAddress
     all
 }
 
-/// Strict, as the kubelet writes it: no spaces, one address or one of each family.
-fn parse_node_ips(text: &str) -> Result<Vec<IpAddr>, NodeIpError> {
+/// Reads the annotation's value. Strict, as the kubelet writes it: no spaces, one address or one of
+/// each family.
+///
+/// # Errors
+/// All but [`NodeIpError::NotReported`].
+pub fn parse_node_ips(text: &str) -> Result<Vec<IpAddr>, NodeIpError> {
     let text_of = || text.to_owned();
     let ips = text
         .split(',')
@@ -213,6 +217,8 @@ fn honour(ips: &[IpAddr], all: &[NodeAddress]) -> Result<Vec<NodeAddress>, NodeI
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// `Int 10.1.1.1, Host h` in short.
@@ -444,5 +450,34 @@ mod tests {
             "Int 10.1.1.1, Int 10.1.1.2",
             "Int 10.1.1.2, Int 10.1.1.1"
         ));
+    }
+
+    proptest! {
+        #[test]
+        fn no_annotation_makes_the_reader_panic(text in "[0-9a-f:.,%/ ]{0,24}|.{0,24}") {
+            if let Ok(ips) = parse_node_ips(&text) {
+                prop_assert_eq!(ips.len(), text.split(',').count());
+            }
+        }
+
+        /// REQ-NODE-10
+        #[test]
+        fn addresses_are_read_back(first: IpAddr, second: IpAddr) {
+            let (first, second) = (first.to_canonical(), second.to_canonical());
+            prop_assert_eq!(parse_node_ips(&first.to_string()), Ok(vec![first]));
+            let both = parse_node_ips(&format!("{first},{second}"));
+            let fits = first.is_ipv4() != second.is_ipv4()
+                && !first.is_unspecified()
+                && !second.is_unspecified();
+            prop_assert_eq!(both.ok(), fits.then(|| vec![first, second]));
+        }
+
+        #[test]
+        fn leading_zeros_are_decimal(ip: Ipv4Addr, zeros in 0..4_usize) {
+            let octets = ip.octets().map(|octet| format!("{}{octet}", "0".repeat(zeros)));
+            prop_assert_eq!(parse_ip(&octets.join(".")), Some(ip.into()));
+            // Mapped into IPv6, it is the same address.
+            prop_assert_eq!(parse_ip(&format!("::ffff:{}", octets.join("."))), Some(ip.into()));
+        }
     }
 }

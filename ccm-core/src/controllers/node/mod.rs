@@ -19,6 +19,8 @@ mod metrics;
 mod throttle;
 
 pub use addresses::NodeIpError;
+#[doc(hidden)]
+pub use addresses::parse_node_ips;
 pub use controller::NodeController;
 pub use initialise::UNINITIALIZED_TAINT;
 

@@ -24,4 +24,6 @@ mod trigger;
 
 pub use controller::RouteController;
 pub(crate) use metrics::sample_metrics;
+#[doc(hidden)]
+pub use start::ClusterCidrs;
 pub use start::{RouteStart, RouteStartError};

@@ -223,3 +223,22 @@ proptest! {
         prop_assert!(second.deletes.is_empty() && second.creates.is_empty(), "{second:?}");
     }
 }
+
+proptest! {
+    #[test]
+    fn no_spelling_of_a_range_makes_the_comparison_panic(a in "[0-9a-f:./]{0,16}|.{0,8}", b in ".{0,8}") {
+        prop_assert!(is_same_range(&a, &a));
+        prop_assert_eq!(is_same_range(&a, &b), is_same_range(&b, &a));
+        if let Some(range) = range(&a) {
+            prop_assert!(is_same_range(&a, &range.to_string()));
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_range_are_the_same(address: std::net::Ipv6Addr, prefix in 0..=128_u8) {
+        let short = format!("{address}/{prefix}");
+        let long = address.segments().map(|part| format!("{part:04X}")).join(":");
+        let long = format!("{long}/{prefix}");
+        prop_assert!(is_same_range(&short, &long));
+    }
+}

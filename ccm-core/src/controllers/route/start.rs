@@ -71,11 +71,14 @@ pub enum RouteStartError {
 
 /// The ranges that the controller answers for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ClusterCidrs(Vec<IpNet>);
+pub struct ClusterCidrs(Vec<IpNet>);
 
 impl ClusterCidrs {
     /// Reads `--cluster-cidr` as the Go managers do: the whole is trimmed, its parts are not.
-    pub(super) fn parse(value: &str) -> Result<Self, RouteStartError> {
+    ///
+    /// # Errors
+    /// None, a part that is no range, or more than one of a family.
+    pub fn parse(value: &str) -> Result<Self, RouteStartError> {
         let trimmed = value.trim();
         if trimmed.is_empty() {
             return Err(RouteStartError::NoClusterCidr);
@@ -107,7 +110,7 @@ impl ClusterCidrs {
 
     /// Whether a route to this destination is ours: its first or last address is in one of the
     /// ranges (specification: controllers §5.4). What cannot be read is not ours.
-    pub(super) fn covers(&self, destination: &str) -> bool {
+    pub fn covers(&self, destination: &str) -> bool {
         let Ok(range) = destination.parse::<IpNet>() else {
             return false;
         };
@@ -119,6 +122,10 @@ impl ClusterCidrs {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+
     use super::*;
 
     /// REQ-ROUTE-01
@@ -197,6 +204,40 @@ mod tests {
         ] {
             let cidrs = ClusterCidrs::parse(ours).unwrap();
             assert_eq!(cidrs.covers(destination), covered, "{ours} {destination}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(
+            text in "[0-9a-f:./, ]{0,24}|.{0,24}",
+            destination in "[0-9a-f:./]{0,12}|.{0,8}",
+        ) {
+            match ClusterCidrs::parse(&text) {
+                Ok(cidrs) => {
+                    cidrs.covers(&destination);
+                }
+                Err(error) => prop_assert!(error.to_string().contains("--cluster-cidr")),
+            }
+        }
+
+        /// REQ-ROUTE-05
+        #[test]
+        fn a_destination_is_covered_when_an_end_of_it_is_inside(
+            v4: Ipv4Addr, v6: Ipv6Addr, other: IpAddr,
+            a in 0..=32_u8, b in 0..=128_u8, c in 0..=128_u8,
+        ) {
+            let cidrs = ClusterCidrs::parse(&format!("{v4}/{a},{v6}/{b}")).unwrap();
+            let c = if other.is_ipv4() { c % 33 } else { c };
+            let other = IpNet::new(other, c).unwrap();
+            let ours = [IpNet::new(v4.into(), a).unwrap(), IpNet::new(v6.into(), b).unwrap()];
+            // Two networks overlap only when one is in the other.
+            let want = ours.iter().any(|ours| {
+                ours.contains(&other)
+                    || other.contains(ours)
+                        && (ours.network() == other.network() || ours.broadcast() == other.broadcast())
+            });
+            prop_assert_eq!(cidrs.covers(&other.to_string()), want);
         }
     }
 }

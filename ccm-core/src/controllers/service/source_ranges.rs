@@ -60,13 +60,13 @@ pub fn allows_all(ranges: &BTreeSet<IpNet>) -> bool {
 fn parse_all<'a>(ranges: impl Iterator<Item = &'a str>) -> Result<BTreeSet<IpNet>, &'a str> {
     ranges
         .map(str::trim)
-        .map(|range| parse(range).ok_or(range))
+        .map(|range| parse_range(range).ok_or(range))
         .collect()
 }
 
-/// A network in CIDR form, masked. Leading zeros are read as decimal, as the Go manager does:
-/// what it accepted must stay valid.
-fn parse(range: &str) -> Option<IpNet> {
+/// A network in CIDR form, masked; `None` when it is none. Leading zeros are read as decimal, as the
+/// Go manager does: what it accepted must stay valid.
+pub fn parse_range(range: &str) -> Option<IpNet> {
     let (address, prefix) = range.split_once('/')?;
     if prefix.is_empty() || !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -95,6 +95,8 @@ fn parse_ipv4(address: &str) -> Option<Ipv4Addr> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::{cloud::Class, controllers::service::fixtures};
 
@@ -187,6 +189,44 @@ mod tests {
             (&["10.0.0.0/8"], false),
         ] {
             assert_eq!(allows_all(&of_field(ranges).unwrap()), want, "{ranges:?}");
+        }
+    }
+
+    fn any_net() -> impl Strategy<Value = IpNet> {
+        (any::<IpAddr>(), 0..=128_u8).prop_map(|(address, prefix)| {
+            let longest = if address.is_ipv4() { 32 } else { 128 };
+            IpNet::new(address, prefix.min(longest)).unwrap()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "[0-9a-f:./, +]{0,24}|.{0,24}") {
+            let ranges = of_annotation(&text);
+            // Both places are read alike.
+            let items: Vec<&str> = text.split(',').collect();
+            if !text.trim().is_empty() {
+                prop_assert_eq!(of_field(&items).ok(), ranges.ok());
+            }
+        }
+
+        #[test]
+        fn networks_are_read_back_without_host_bits(nets in proptest::collection::vec(any_net(), 1..4)) {
+            let want: BTreeSet<IpNet> = nets.iter().map(IpNet::trunc).collect();
+            let text: Vec<String> = nets.iter().map(IpNet::to_string).collect();
+            prop_assert_eq!(of_annotation(&text.join(" , ")).unwrap(), want.clone());
+            let text: Vec<String> = want.iter().map(IpNet::to_string).collect();
+            prop_assert_eq!(of_annotation(&text.join(",")).unwrap(), want);
+        }
+
+        /// What the standard library reads is read alike; beyond it only leading zeros are read.
+        #[test]
+        fn only_leading_zeros_are_forgiven(text in "[0-9]{1,3}(\\.0?[0-9]{1,3}){3}/0?[0-9]{1,2}") {
+            let plain = text.split(['.', '/']).map(|part| part.parse::<u32>().unwrap().to_string());
+            let plain: Vec<String> = plain.collect();
+            let plain = format!("{}/{}", plain[..4].join("."), plain[4]);
+            let want = plain.parse::<IpNet>().ok().map(|net| BTreeSet::from([net.trunc()]));
+            prop_assert_eq!(of_field(&[&text]).ok(), want);
         }
     }
 }

@@ -55,6 +55,11 @@ pub(super) async fn from_kubeconfig(
         path: path.to_owned(),
         problem,
     };
+    if ends_within_a_character(path) {
+        return Err(fail(
+            "is not a valid kubeconfig: it is UTF-16 and cut off".to_owned(),
+        ));
+    }
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| fail(problem(&error)))?;
     if let Some(proxy) = configured_proxy(&kubeconfig) {
         return Err(fail(format!(
@@ -65,6 +70,13 @@ pub(super) async fn from_kubeconfig(
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| fail(problem(&error)))
+}
+
+/// Whether the file is UTF-16 with half a character at its end: the client library would panic.
+fn ends_within_a_character(path: &Path) -> bool {
+    // What cannot be read is told by the library.
+    let bytes = std::fs::read(path).unwrap_or_default();
+    bytes.len() % 2 == 1 && matches!(bytes.as_slice(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..])
 }
 
 /// The host of the proxy that the file asks for in its current context. Its URL may hold a

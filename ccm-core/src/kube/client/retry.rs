@@ -56,6 +56,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn wait(method: &Method, code: u16, after: Option<&'static str>) -> Option<u64> {
@@ -107,6 +109,16 @@ mod tests {
             let mut next = || retries.next(&Method::GET, StatusCode::TOO_MANY_REQUESTS, &headers);
             let count = (0..100).take_while(|_| next().is_some()).count();
             assert_eq!(count, tries, "Retry-After: {after}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_the_reader_panic(after in "[ 0-9+-]{0,24}|[ -~]{0,24}", code in 200..600_u16) {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, after.parse().unwrap())]);
+            let status = StatusCode::from_u16(code).unwrap();
+            let wait = Retries::default().next(&Method::GET, status, &headers);
+            prop_assert!(wait.is_none_or(|wait| wait >= SHORTEST_WAIT && wait <= LONGEST_WAITS));
         }
     }
 }

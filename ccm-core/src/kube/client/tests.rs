@@ -8,6 +8,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Node},
 };
 use kube::api::{Api, ListParams, PostParams};
+use proptest::prelude::*;
 use tokio::net::TcpListener;
 
 use super::*;
@@ -110,6 +111,27 @@ async fn a_malformed_kubeconfig_is_refused_without_quoting_it() {
         assert!(!error.contains("hunter2"), "{error}");
         std::fs::remove_file(path).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_kubeconfig_in_utf_16_is_read_and_one_that_is_cut_off_is_refused() {
+    let (path, settings) = kubeconfig("");
+    for mark in [[0xff, 0xfe], [0xfe, 0xff]] {
+        let pair = |unit: u16| match mark {
+            [0xff, _] => unit.to_le_bytes(),
+            _ => unit.to_be_bytes(),
+        };
+        let mut bytes = mark.to_vec();
+        bytes.extend(PLAIN.encode_utf16().flat_map(pair));
+        std::fs::write(&path, &bytes).unwrap();
+        let server = factory(&settings).await.unwrap().server();
+        assert_eq!(server, "http://10.1.2.3:8080/");
+        bytes.pop();
+        std::fs::write(&path, &bytes).unwrap();
+        let error = factory(&settings).await.unwrap_err().to_string();
+        assert!(error.ends_with("it is UTF-16 and cut off"), "{error}");
+    }
+    std::fs::remove_file(path).unwrap();
 }
 
 #[tokio::test]
@@ -351,5 +373,33 @@ async fn a_token_file_of_a_kubeconfig_wins_over_a_token_beside_it() {
     assert_eq!(sim.requests().entries.len(), 1);
     for path in [plain, file, path] {
         std::fs::remove_file(path).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Broken anywhere, the file makes an error that names flag and file and tells no secret.
+    #[test]
+    fn no_broken_kubeconfig_makes_the_reader_panic_or_tell_a_secret(
+        at in 0..PLAIN.len(),
+        text in "[-:{}\\[\\],&*!|>'\"#%@ \n\ta]{0,6}",
+        cut: bool,
+    ) {
+        let mut file = PLAIN.to_owned();
+        if cut {
+            file.truncate(at);
+        }
+        file.insert_str(at, &text);
+        let (path, settings) = kubeconfig(&file);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let outcome = runtime.block_on(factory(&settings));
+        std::fs::remove_file(&path).unwrap();
+        if let Err(error) = outcome {
+            let error = error.to_string();
+            let start = format!("--kubeconfig {}: ", path.display());
+            prop_assert!(error.starts_with(&start), "{}", error);
+            prop_assert!(!error.contains("hunter2"), "{}", error);
+        }
     }
 }

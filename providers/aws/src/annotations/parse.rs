@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ccm_core::cloud::{CloudError, CloudResult};
+use ccm_core::{
+    cloud::{CloudError, CloudResult},
+    controllers::service::source_ranges::parse_range,
+};
 use ipnet::IpNet;
 
 use super::{SOURCE_RANGES, unparsable};
@@ -194,38 +197,83 @@ fn ranges<'a>(items: impl Iterator<Item = &'a str>) -> Result<Vec<IpNet>, String
     let mut all = BTreeSet::new();
     for item in items {
         let item = item.trim();
-        let net: IpNet = without_leading_zeros(item)
-            .parse()
-            .map_err(|_| item.to_owned())?;
-        all.insert(net.trunc());
+        all.insert(parse_range(item).ok_or_else(|| item.to_owned())?);
     }
     Ok(all.into_iter().collect())
 }
 
-/// Objects made under old API servers may carry `010.0.0.0/8`, which Kubernetes reads as decimal.
-fn without_leading_zeros(item: &str) -> String {
-    let Some((address, prefix)) = item.split_once('/').filter(|(a, _)| !a.contains(':')) else {
-        return item.to_owned();
-    };
-    let octets: Vec<&str> = address
-        .split('.')
-        .map(|octet| match octet.trim_start_matches('0') {
-            "" if !octet.is_empty() => "0",
-            trimmed => trimmed,
-        })
-        .collect();
-    format!("{}/{prefix}", octets.join("."))
-}
-
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn leading_zeros_are_decimal() {
-        let got = ranges(["010.000.0.1/8", "fd00::/8"].into_iter()).unwrap();
+        let got = ranges(["010.000.0.1/008", "fd00::/8"].into_iter()).unwrap();
         let want: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         assert_eq!(got, want);
         assert!(ranges(["10.0.0.0"].into_iter()).is_err());
+    }
+
+    const KEY: &str = "k";
+
+    proptest! {
+        #[test]
+        fn no_value_makes_a_reader_panic(value in "[-+0-9a-z,=*./: ]{0,24}|.{0,24}") {
+            let _ = (flavour(KEY, &value), internal(KEY, &value), text(KEY, &value));
+            let _ = (words(KEY, &value), spec_source_ranges(std::slice::from_ref(&value)));
+            let errors = [
+                boolean(KEY, &value).err(),
+                integer(KEY, &value).err(),
+                health_number(KEY, &value).err(),
+                proxy_protocol(KEY, &value).err(),
+                source_ranges(KEY, &value).err(),
+            ];
+            for error in errors.into_iter().flatten() {
+                prop_assert_eq!(error.class(), ccm_core::cloud::Class::Invalid);
+                prop_assert!(error.to_string().contains(KEY));
+            }
+        }
+
+        #[test]
+        fn integers_are_read_back_and_only_what_fits(number: i64) {
+            let want = i32::try_from(number).ok();
+            let value = number.to_string();
+            prop_assert_eq!(integer(KEY, &value).ok(), want.map(Some));
+            prop_assert_eq!(health_number(KEY, &value).ok(), want.map(Some));
+        }
+
+        #[test]
+        fn a_list_is_read_back(value in "[a-z, \t]{0,24}|.{0,24}") {
+            let items = list(KEY, &value).unwrap().unwrap();
+            prop_assert!(items.iter().all(|item| !item.is_empty() && item.trim() == item));
+            prop_assert_eq!(list(KEY, &items.join(" ,, ")).unwrap().unwrap(), items);
+        }
+
+        #[test]
+        fn pairs_are_read_back(value in "[a-z,= ]{0,24}|.{0,24}") {
+            let first = pairs(KEY, &value).unwrap().unwrap();
+            prop_assert!(first.iter().all(|(key, value)| !key.is_empty() && !value.contains('=')));
+            let written: Vec<String> = first.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            // Blanks around a `=` belong to key and value, those around a pair do not.
+            let want = pairs(KEY, &written.join(",")).unwrap().unwrap();
+            let trimmed = first
+                .iter()
+                .map(|(key, value)| (key.trim_start().to_owned(), value.trim_end().to_owned()));
+            prop_assert_eq!(want, trimmed.collect::<BTreeMap<_, _>>());
+        }
+
+        #[test]
+        fn ports_are_found_by_number_and_name(
+            ports in proptest::collection::vec((1..=65535_i32, "[a-z]{1,5}"), 1..4),
+        ) {
+            let value: Vec<String> = ports.iter().map(|(number, name)| format!("{number}, {name}")).collect();
+            let set = port_set(KEY, &value.join(",")).unwrap().unwrap();
+            for (number, name) in &ports {
+                prop_assert!(set.contains(*number, None) && set.contains(0, Some(name)));
+            }
+            prop_assert!(!set.contains(0, None) && !set.contains(0, Some("A")));
+        }
     }
 }

@@ -108,8 +108,7 @@ impl Parser<'_> {
     fn name(&mut self, what: &str) -> Result<String, SyntaxError> {
         let mut name = String::new();
         while let Some(c) = self.peek() {
-            let fits =
-                c.is_ascii_alphabetic() || !name.is_empty() && (c.is_ascii_digit() || c == '-');
+            let fits = c.is_alphabetic() || !name.is_empty() && (c.is_numeric() || c == '-');
             if !fits {
                 break;
             }
@@ -214,9 +213,11 @@ impl Parser<'_> {
             match c {
                 '"' => quoted = !quoted,
                 '\\' => self.escape(quoted, &mut value)?,
+                // A part of another system's line end, wherever it stands.
+                '\r' => {}
                 _ => value.push(c),
             }
-            if quoted || !c.is_whitespace() {
+            if quoted || !matches!(c, ' ' | '\t' | '\r') {
                 end = value.len();
             }
         }
@@ -256,6 +257,8 @@ impl Parser<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn values(text: &str) -> Vec<(String, Option<String>)> {
@@ -287,6 +290,9 @@ mod tests {
             ("k = a\\\n  b", "a  b"),
             ("k = a = b", "a = b"),
             ("k = a\r", "a"),
+            ("k = a\rb", "ab"),
+            ("k = a\u{a0}", "a\u{a0}"),
+            ("é1 = a", "a"),
         ] {
             assert_eq!(value(text).as_deref(), Some(want), "{text}");
         }
@@ -340,5 +346,79 @@ mod tests {
             parse("[Global]\nP = \\").unwrap_err().section.as_deref(),
             Some("global")
         );
+    }
+
+    /// In quotes, with every escape that there is.
+    fn quoted(text: &str, lines: bool) -> String {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        let text = if lines {
+            text.replace('\n', "\\n").replace('\t', "\\t")
+        } else {
+            text
+        };
+        format!("\"{text}\"")
+    }
+
+    fn any_entry() -> impl Strategy<Value = Entry> {
+        let name = "[a-zA-Z][a-zA-Z0-9-]{0,8}";
+        // A carriage return before a line end would be part of the line end.
+        let text = "[^\r]{0,12}";
+        (
+            name.prop_map(|name| name.to_ascii_lowercase()),
+            proptest::option::of("[^\r\n]{0,12}"),
+            name,
+            proptest::option::of(text),
+        )
+            .prop_map(|(section, subsection, key, value)| Entry {
+                section,
+                subsection,
+                key,
+                value,
+                line: 0,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(
+            text in "(\\[|\\]|[Ga]|=|\"|\\\\|;|#|\n|\r| |\t|1){0,40}|.{0,40}",
+        ) {
+            match parse(&text) {
+                Ok(entries) => {
+                    let lines: Vec<usize> = entries.iter().map(|entry| entry.line).collect();
+                    prop_assert!(lines.is_sorted());
+                    prop_assert!(lines.iter().all(|line| *line <= text.split('\n').count()));
+                }
+                Err(error) => {
+                    prop_assert!((1..=text.split('\n').count()).contains(&error.line));
+                }
+            }
+        }
+
+        /// REQ-AWS-CFG-35
+        #[test]
+        fn what_is_written_is_read_back(entries in proptest::collection::vec(any_entry(), 0..5)) {
+            let mut text = "; head\n".to_owned();
+            let mut want = Vec::new();
+            for entry in entries {
+                let label = entry.subsection.as_deref().map(|label| quoted(label, false));
+                text.push_str(&format!("[ {} {} ] # c\n", entry.section, label.unwrap_or_default()));
+                let line = text.matches('\n').count() + 1;
+                text.push_str(&entry.key);
+                if let Some(value) = &entry.value {
+                    text.push_str(&format!(" = {}", quoted(value, true)));
+                }
+                text.push_str(" ; comment\n");
+                want.push(Entry { line, ..entry });
+            }
+            prop_assert_eq!(parse(&text), Ok(want), "{}", text);
+        }
+
+        /// Without quotes, a value is the text up to a comment without the blanks around it.
+        #[test]
+        fn a_plain_value_is_its_trimmed_text(text in "[^\"\\\\;#\r\n]{0,16}", comment in "[;#][^\r\n]{0,8}") {
+            let read = value(&format!("k = {text}{comment}")).unwrap();
+            prop_assert_eq!(read, text.trim_matches([' ', '\t']));
+        }
     }
 }

@@ -187,6 +187,8 @@ fn is_url(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn one(service: &str, region: &str) -> ServiceOverride {
@@ -313,6 +315,27 @@ mod tests {
                 ..one("EC2", "a")
             }];
             assert_eq!(validate(&mut all), Ok(vec![]), "{url}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_url_makes_the_check_panic(text in "(https?://)?[]\\[a-z0-9:/.% ]{0,20}|.{0,20}") {
+            let fine = is_url(&text);
+            prop_assert!(!fine || text.starts_with("http"));
+        }
+
+        #[test]
+        fn hosts_with_ports_and_paths_are_urls(
+            address: std::net::IpAddr, port: u16,
+            name in "[a-z][a-z0-9.-]{0,12}", path in "(/[a-z0-9]{0,4}){0,3}",
+        ) {
+            let address = std::net::SocketAddr::new(address, port);
+            let with_address = format!("http://{address}{path}");
+            let with_name = format!("https://{name}{path}");
+            prop_assert!(is_url(&with_address) && is_url(&with_name));
+            let (with_port, bare) = (format!("https://{name}:{port}{path}"), format!("{name}{path}"));
+            prop_assert!(is_url(&with_port) && !is_url(&bare));
         }
     }
 }

@@ -357,6 +357,7 @@ fn wrong(path: &str, section: Section, entry: &Entry, what: &str) -> ConfigError
 #[cfg(test)]
 mod tests {
     use ccm_core::cloud::ConfigFile;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -580,5 +581,59 @@ mod tests {
         assert_eq!(config.overrides[1].signing_name, "n");
         let error = load("[ServiceOverride \"x\"]\nService = EC2").unwrap_err();
         assert!(error.contains("service region is missing"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_makes_the_reader_panic(
+            keys in proptest::collection::vec(
+                (proptest::sample::select(KEYS), "( ?= ?)?[-0-9a-zA-Z:/., \"(\\\\]{0,16}"), 0..6),
+        ) {
+            let text: Vec<String> = keys
+                .iter()
+                .map(|(key, value)| match key.section {
+                    Section::Global => format!("[{GLOBAL}]\n{}{value}\n", key.name),
+                    Section::ServiceOverride => format!("[ServiceOverride \"1\"]\n{}{value}\n", key.name),
+                })
+                .collect();
+            match load(&text.concat()) {
+                Ok(config) => prop_assert!(!config.node_ip_families.is_empty()),
+                Err(error) => prop_assert!(!error.trim().is_empty()),
+            }
+        }
+
+        /// REQ-AWS-CFG-8
+        #[test]
+        fn a_region_is_what_the_go_managers_pattern_finds(
+            zone in "([a-zA-Z]{0,3}-){0,3}[0-9a-z]{0,3}(-[a-z0-9]{1,3})?|.{0,8}",
+        ) {
+            let pattern = Regex::new("^([a-zA-Z]+-)+[0-9]+").unwrap();
+            let want = pattern.find(&zone).map(|found| found.as_str().to_owned());
+            prop_assert_eq!(region_of_zone(&zone), want);
+        }
+
+        #[test]
+        fn the_account_is_the_fifth_part_of_an_arn(text in "(arn)?(:[a-z0-9]{0,3}){0,7}|.{0,16}") {
+            let parts: Vec<&str> = text.split(':').collect();
+            let is_arn = parts[0] == "arn" && parts.len() >= 6;
+            prop_assert_eq!(account_of_arn(&text), is_arn.then(|| parts[4]));
+        }
+
+        /// REQ-AWS-CFG-34, REQ-AWS-CFG-36
+        #[test]
+        fn numbers_are_read_back_and_only_what_fits(number: i64) {
+            let entry = |value: String| Entry {
+                section: "global".to_owned(),
+                subsection: None,
+                key: "k".to_owned(),
+                value: Some(value),
+                line: 1,
+            };
+            let want = i32::try_from(number).ok();
+            prop_assert_eq!(integer("f", &entry(number.to_string())).ok(), want);
+            if number >= 0 {
+                prop_assert_eq!(integer("f", &entry(format!("0x{number:x}"))).ok(), want);
+            }
+        }
     }
 }

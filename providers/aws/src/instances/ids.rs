@@ -91,6 +91,8 @@ fn foreign(text: &str) -> CloudError {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// REQ-AWS-ID-1, REQ-AWS-ID-2, REQ-AWS-ID-4, REQ-AWS-ID-5
@@ -178,5 +180,40 @@ mod tests {
             assert_eq!(id.fargate_address().as_deref(), Some("192.168.164.88"));
         }
         assert_eq!(InstanceId::from_cloud("i-1").fargate_address(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(aws://)?[-a-z0-9/.?#% ,]{0,40}|.{0,24}") {
+            if let Some(id) = InstanceId::from_node_name(&text) {
+                prop_assert!(text.starts_with(id.as_str()));
+            }
+            if let Ok(id) = InstanceId::from_provider_id(&text) {
+                prop_assert!(text.contains(id.as_str()) && !id.as_str().contains('/'));
+                prop_assert_eq!(id.is_fargate(), id.fargate_address().is_some());
+                prop_assert_eq!(InstanceId::from_provider_id(id.as_str()).unwrap(), id);
+            }
+        }
+
+        /// REQ-AWS-ID-1, REQ-AWS-ID-6
+        #[test]
+        fn what_is_written_is_read_back(
+            token in "i-[0-9a-f]{1,17}|fargate-ip(-[0-9]{1,3}){4}\\.internal",
+            zone in "[a-z]{2}-[a-z]{4,9}-[0-9][a-z]",
+            slashes in "/{0,2}",
+        ) {
+            let id = InstanceId::from_cloud(token);
+            let written = id.provider_id(&zone).unwrap();
+            for text in [
+                written.to_string(),
+                format!("aws://{slashes}{id}{slashes}"),
+                format!("aws://account/{zone}/{id}{slashes}?query#fragment"),
+                id.to_string(),
+            ] {
+                prop_assert_eq!(&InstanceId::from_provider_id(&text).unwrap(), &id, "{}", text);
+            }
+            let foreign = format!("gce://p/{zone}/{id}");
+            prop_assert!(InstanceId::from_provider_id(&foreign).is_err());
+        }
     }
 }
