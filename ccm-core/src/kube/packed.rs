@@ -1,7 +1,7 @@
 //! Labels, annotations and addresses of a Node in one allocation each.
 //!
-//! A cache holds many thousands of Nodes. A tree of strings takes five times the bytes of its
-//! text; here every string stands behind its length, one after the other. Looking one up reads the
+//! A cache holds many thousands of Nodes. A tree of strings takes several allocations
+//! for each pair; here every string stands behind its length, one after the other. Looking one up reads the
 //! whole, which for the few hundred bytes of a Node is as fast as a tree.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, iter};

@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     iter::Peekable,
     ops::Bound,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use serde_json::Value;
@@ -35,6 +35,8 @@ pub(crate) struct Stored {
     version: u64,
     /// When it was written.
     at: Instant,
+    /// The parsed form, where it was asked for once.
+    parsed: OnceLock<Value>,
 }
 
 impl Stored {
@@ -58,7 +60,13 @@ impl Stored {
             text: text.into(),
             version,
             at,
+            parsed: OnceLock::new(),
         }
+    }
+
+    /// The object, kept from then on: for the few that are looked at with every write.
+    pub(crate) fn parsed(&self) -> &Value {
+        self.parsed.get_or_init(|| self.value())
     }
 
     /// The object.

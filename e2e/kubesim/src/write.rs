@@ -228,7 +228,7 @@ impl Transaction<'_> {
     fn taken(&self, namespace: &str, name: &str) -> Taken {
         let services = self.state.store.iter(SERVICES, "");
         Taken::collect(
-            services.map(|(_, service)| service.value()),
+            services.map(|(_, service)| service.parsed()),
             (namespace, name),
         )
     }

@@ -12,7 +12,7 @@ use std::{
 use crate::kube::Node;
 
 /// Nodes that are remembered: as many as the largest clusters have.
-const MOST: usize = 5_000;
+const MOST: usize = 100_000;
 
 /// The provider id that was sent, or was there already, by Node UID. Cheap to clone.
 #[derive(Clone, Default)]

@@ -28,6 +28,11 @@ const SOURCE: &str = "service-controller";
 /// How often Services that wait for their cleanup are looked for.
 const RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
+/// Between two node passes, for each Service that was given new backends in the first one: a fraction
+/// of what a cloud takes for it. Nodes that come one by one, as they do while a large cluster starts,
+/// would else send every Service to the cloud for each of them.
+const PAUSE_A_SERVICE: Duration = Duration::from_millis(10);
+
 /// Keeps the load balancers of all Services as the Services ask.
 pub struct ServiceController {
     worker: Arc<Worker>,
@@ -101,12 +106,12 @@ impl ServiceController {
             outcome
         });
         let node_loop = run_workers(&self.node_queue, 1, &shutdown, |()| async {
-            let nodes = fan_out(worker);
+            let pause = fan_out(worker);
             // Nodes change in crowds: a pass takes along what comes until the next one.
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => {}
-                () = tokio::time::sleep(patience(nodes)) => {}
+                () = tokio::time::sleep(pause) => {}
             }
             Outcome::Done
         });
@@ -164,14 +169,17 @@ fn node_matters(memory: &Memory, change: &Change<Node>) -> bool {
 }
 
 /// Hands every Service whose backends differ from the current Nodes to the Service queue: the
-/// worker of that key gives the load balancer the new ones. Answers with the number of Nodes.
-fn fan_out(worker: &Worker) -> usize {
+/// worker of that key gives the load balancer the new ones. Answers with the pause before the next
+/// pass.
+fn fan_out(worker: &Worker) -> Duration {
     let backends = worker.roster.newest(&worker.nodes);
     let pass = Arc::new(Pass::start(&worker.metrics));
-    for key in worker.memory.behind(&backends, &pass) {
+    let behind = worker.memory.behind(&backends, &pass);
+    let to_do = u32::try_from(behind.len()).unwrap_or(u32::MAX);
+    for key in behind {
         worker.queue.add(key);
     }
-    backends.nodes().len()
+    patience(backends.nodes().len()) + PAUSE_A_SERVICE.saturating_mul(to_do)
 }
 
 /// Looks for Services in need of cleanup that nobody works on and no retry waits for.

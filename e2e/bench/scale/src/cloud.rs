@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::objects::Machine;
+use crate::objects::{INSTANCE_TYPE, Machine, REGION};
 
 /// The calls so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,14 +154,9 @@ fn machine(name: &str) -> Value {
     };
     json!({
         "providerID": machine.provider_id,
-        "type": "m6i.2xlarge",
+        "type": INSTANCE_TYPE,
         "zone": machine.zone,
-        "region": "eu-central-1",
-        "addresses": [
-            { "type": "InternalIP", "address": machine.internal_ip },
-            { "type": "ExternalIP", "address": machine.external_ip },
-            { "type": "InternalDNS", "address": name },
-            { "type": "Hostname", "address": name },
-        ],
+        "region": REGION,
+        "addresses": machine.addresses(),
     })
 }

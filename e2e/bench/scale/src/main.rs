@@ -13,6 +13,9 @@ struct Args {
     /// Numbers of Nodes, one run each.
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     nodes: Option<Vec<usize>>,
+    /// The Nodes are initialised already: measures only what comes after it, in a fraction of the time.
+    #[arg(long)]
+    initialised: bool,
     /// Services with load balancers.
     #[arg(long, value_name = "N")]
     services: Option<usize>,
@@ -32,6 +35,7 @@ fn main() -> Result<()> {
     let here = std::env::current_exe()?;
     let mut options = Options::documented(here.with_file_name("ccm-bench-manager"));
     options.nodes = args.nodes.unwrap_or(options.nodes);
+    options.initialised = args.initialised;
     options.services = args.services.unwrap_or(options.services);
     options.heartbeats = args.heartbeats.unwrap_or(options.heartbeats);
     options.idle = args.idle.map_or(options.idle, Duration::from_secs);

@@ -19,7 +19,7 @@ use crate::provider;
 const TICKS: f64 = 100.0;
 
 /// Between two looks at whether the manager rests.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The manager rests when it uses less of a CPU than this.
 const AT_REST: f64 = 0.1;
@@ -108,20 +108,24 @@ impl Manager {
         ask.await.is_ok_and(|text| text.starts_with("HTTP/1.1 200"))
     }
 
-    /// Waits until it has nothing to do.
+    /// Waits until it has had nothing to do for some time.
     ///
     /// # Errors
     /// It ended, or `limit` has passed.
-    pub async fn wait_until_at_rest(&mut self, limit: Duration) -> Result<()> {
+    pub async fn wait_until_at_rest(&mut self, time: Duration, limit: Duration) -> Result<()> {
         let start = Instant::now();
-        let (mut before, mut calm) = (self.cpu_seconds()?, 0);
-        while calm < 3 {
+        let (mut before, mut calm) = (self.cpu_seconds()?, Duration::ZERO);
+        while calm < time {
             ensure!(start.elapsed() < limit, "still busy after {limit:?}");
             tokio::time::sleep(LOOK_EVERY).await;
             self.process.check_running()?;
             let now = self.cpu_seconds()?;
             let busy = (now - before) / LOOK_EVERY.as_secs_f64();
-            calm = if busy < AT_REST { calm + 1 } else { 0 };
+            calm = if busy < AT_REST {
+                calm + LOOK_EVERY
+            } else {
+                Duration::ZERO
+            };
             before = now;
         }
         Ok(())

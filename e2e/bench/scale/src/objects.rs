@@ -5,6 +5,12 @@ use serde_json::{Value, json};
 /// The taint of a Node that waits for the cloud controller manager.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
+/// The type of all machines.
+pub const INSTANCE_TYPE: &str = "m6i.2xlarge";
+
+/// The region of all machines.
+pub const REGION: &str = "eu-central-1";
+
 /// What the machines and Nodes of one number have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -35,6 +41,17 @@ impl Machine {
         }
     }
 
+    /// The addresses that the cloud reports.
+    #[must_use]
+    pub fn addresses(&self) -> Value {
+        json!([
+            { "type": "InternalIP", "address": self.internal_ip },
+            { "type": "ExternalIP", "address": self.external_ip },
+            { "type": "InternalDNS", "address": self.name },
+            { "type": "Hostname", "address": self.name },
+        ])
+    }
+
     /// The machine with this private host name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -45,6 +62,36 @@ impl Machine {
         }
         Some(Self::number(n)).filter(|machine| machine.name == name)
     }
+}
+
+/// The same Node initialised.
+#[must_use]
+pub fn initialised_node(n: usize) -> Value {
+    let machine = Machine::number(n);
+    let mut node = node(n);
+    let change = json!({
+        "metadata": { "labels": {
+            "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+            "failure-domain.beta.kubernetes.io/region": REGION,
+            "failure-domain.beta.kubernetes.io/zone": machine.zone,
+            "node.kubernetes.io/instance-type": INSTANCE_TYPE,
+            "topology.kubernetes.io/region": REGION,
+            "topology.kubernetes.io/zone": machine.zone,
+        } },
+        "spec": { "providerID": machine.provider_id },
+    });
+    for part in ["/metadata/labels", "/spec"] {
+        let to = node.pointer_mut(part).and_then(Value::as_object_mut);
+        let from = change.pointer(part).and_then(Value::as_object);
+        if let (Some(to), Some(from)) = (to, from) {
+            to.extend(from.clone());
+            to.remove("taints");
+        }
+    }
+    if let Some(status) = node.get_mut("status").and_then(Value::as_object_mut) {
+        status.insert("addresses".to_owned(), machine.addresses());
+    }
+    node
 }
 
 /// A Node as it registered: the cloud taint, no provider id, no address but its host name.

@@ -21,6 +21,9 @@ const BURST: usize = 1_000;
 /// How long the manager is left alone to see what it costs then.
 const IDLE: Duration = Duration::from_secs(20);
 
+/// Longer than any pause between two steps of the manager's work.
+const REST: Duration = Duration::from_secs(3);
+
 /// A phase that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(3_600);
 
@@ -34,10 +37,14 @@ pub struct Options {
     pub manager: PathBuf,
     /// Numbers of Nodes, one run each.
     pub nodes: Vec<usize>,
+    /// Whether the Nodes are initialised already: then only what comes after it is measured.
+    pub initialised: bool,
     /// Services with load balancers in each run.
     pub services: usize,
     /// Status heartbeats in each run.
     pub heartbeats: usize,
+    /// How long the manager must have had nothing to do before a phase has ended.
+    pub rest: Duration,
     /// How long the manager is watched while nothing happens.
     pub idle: Duration,
 }
@@ -49,8 +56,10 @@ impl Options {
         Self {
             manager,
             nodes: vec![100, 1_000, 5_000, 20_000, 100_000],
+            initialised: false,
             services: 1_000,
             heartbeats: 20_000,
+            rest: REST,
             idle: IDLE,
         }
     }
@@ -122,7 +131,7 @@ async fn one(options: &Options, nodes: usize) -> Result<Row> {
     world.until_initialised(&mut manager, &phase).await?;
     tell(nodes, "initialised, coming to rest");
     let initialised = phase.began.elapsed();
-    manager.wait_until_at_rest(LIMIT).await?;
+    manager.wait_until_at_rest(options.rest, LIMIT).await?;
     let mut start = world.costs(&phase, &manager)?;
     start.seconds = initialised.as_secs_f64();
     world.check()?;
@@ -135,7 +144,7 @@ async fn one(options: &Options, nodes: usize) -> Result<Row> {
     tell(nodes, "heartbeats");
     let phase = world.phase(&manager, Instant::now())?;
     world.beat(options.heartbeats, &mut manager).await?;
-    manager.wait_until_at_rest(LIMIT).await?;
+    manager.wait_until_at_rest(options.rest, LIMIT).await?;
     let beats = world.costs(&phase, &manager)?;
     tell(nodes, "restart");
     manager.stop().await?;
@@ -145,7 +154,7 @@ async fn one(options: &Options, nodes: usize) -> Result<Row> {
     phase.cpu = 0.0;
     manager.wait_until_ready(LIMIT).await?;
     let ready = phase.began.elapsed();
-    manager.wait_until_at_rest(LIMIT).await?;
+    manager.wait_until_at_rest(options.rest, LIMIT).await?;
     let mut restart = world.costs(&phase, &manager)?;
     restart.seconds = ready.as_secs_f64();
     manager.stop().await?;
@@ -171,6 +180,7 @@ struct World {
     cloud: Cloud,
     place: Place,
     nodes: usize,
+    to_initialise: usize,
     services: usize,
     _folder: TempDir,
     _servers: DropGuard,
@@ -192,7 +202,12 @@ impl World {
         });
         let refused = |error| anyhow!("the API server refused an object: {error:?}");
         for n in 0..nodes {
-            kube.apply_direct(objects::node(n)).map_err(refused)?;
+            let node = if options.initialised {
+                objects::initialised_node(n)
+            } else {
+                objects::node(n)
+            };
+            kube.apply_direct(node).map_err(refused)?;
         }
         for n in 0..options.services {
             kube.apply_direct(objects::service(n)).map_err(refused)?;
@@ -216,6 +231,7 @@ impl World {
             cloud,
             place,
             nodes,
+            to_initialise: if options.initialised { 0 } else { nodes },
             services: options.services,
             _folder: folder,
             _servers: stop.drop_guard(),
@@ -255,7 +271,7 @@ impl World {
             let requests = self.kube.since(&phase.mark);
             let patches =
                 |of: &str| requests.sum(|key| key.verb == Verb::Patch && key.resource == of);
-            let done = patches("nodes") >= wanted(2 * self.nodes)
+            let done = patches("nodes") >= wanted(2 * self.to_initialise)
                 && patches("services") >= wanted(2 * self.services);
             if done && self.cloud.balancers() == self.services {
                 return Ok(());

@@ -10,8 +10,10 @@ async fn a_small_cluster_comes_to_rest_within_its_budget_of_calls() {
     let options = Options {
         manager: PathBuf::from(env!("CARGO_BIN_EXE_ccm-bench-manager")),
         nodes: vec![100],
+        initialised: false,
         services: 10,
         heartbeats: 200,
+        rest: Duration::from_millis(400),
         idle: Duration::from_millis(100),
     };
     let rows = run(&options, |_| {}).await.unwrap();

@@ -25,22 +25,25 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Collects from all Services but `except` (namespace, name).
-    pub(crate) fn collect(services: impl Iterator<Item = Value>, except: (&str, &str)) -> Self {
+    pub(crate) fn collect<'a>(
+        services: impl Iterator<Item = &'a Value>,
+        except: (&str, &str),
+    ) -> Self {
         let mut taken = Self::default();
         for service in services {
             let id = (
-                crate::object::namespace(&service),
-                crate::object::name(&service),
+                crate::object::namespace(service),
+                crate::object::name(service),
             );
             if id == except {
                 continue;
             }
             taken.addresses.extend(
-                texts(&service, "/spec/clusterIPs")
+                texts(service, "/spec/clusterIPs")
                     .iter()
                     .filter_map(|ip| ip.parse::<IpAddr>().ok()),
             );
-            for port in list(&service, "/spec/ports") {
+            for port in list(service, "/spec/ports") {
                 let node_port = number(port, "/nodePort");
                 if node_port != 0 {
                     taken
@@ -48,7 +51,7 @@ impl Taken {
                         .insert((text(port, "/protocol").to_owned(), node_port));
                 }
             }
-            let health = number(&service, "/spec/healthCheckNodePort");
+            let health = number(service, "/spec/healthCheckNodePort");
             if health != 0 {
                 taken.ports.insert(("TCP".to_owned(), health));
             }
