@@ -433,7 +433,7 @@ mod tests {
             let mut response = HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::empty());
             response.headers_mut().insert("retry-after", after.clone());
             let meta = ErrorMetadata::builder().message(format!("{id}, {id}"));
-            let meta = code.iter().fold(meta, |meta, code| meta.code(code));
+            let meta = code.iter().fold(meta, aws_smithy_types::error::metadata::Builder::code);
             let failed = DescribeInstancesError::generic(meta.build());
             let error = converted(SdkError::service_error(failed, response));
             prop_assert_eq!(error.code(), code.as_deref());

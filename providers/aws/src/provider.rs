@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use aws_sdk_ec2::config::SharedHttpClient;
-use ccm_core::cloud::{Build, BuildError, Class, Cloud, CloudError, Instances, LoadBalancers};
+use ccm_core::{
+    cloud::{Build, BuildError, Class, Cloud, CloudError, Instances, LoadBalancers},
+    config::ControllerName,
+};
 
 use crate::{
     api::{Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork},
