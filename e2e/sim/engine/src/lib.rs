@@ -15,6 +15,8 @@
 //!   same points. [`process`] ends a life at once, [`fate`] strikes, [`trace`] records.
 //! - [`judge`]: rules that hold at every moment. [`goal`]: the state at the end. [`run`]: both, for
 //!   one plan.
+//! - [`random`]: from a seed to a plan. [`shrink`], [`report`]: from a failure to few events and the
+//!   command that shows it again.
 //! - [`scenarios`] and [`crash`]: every crash point of every canonical scenario.
 //!
 //! A run is on one thread with paused time; runs are independent of each other and go on all
@@ -27,8 +29,11 @@ pub mod goal;
 pub mod judge;
 pub mod objects;
 pub mod process;
+pub mod random;
+pub mod report;
 pub mod run;
 pub mod scenarios;
+pub mod shrink;
 pub mod steps;
 pub mod tap;
 pub mod trace;

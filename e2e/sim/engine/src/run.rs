@@ -37,6 +37,8 @@ pub struct Plan {
     pub seeded_latency: bool,
     /// How often a load balancer is verified although nothing changed; the default if `None`.
     pub verify_minutes: Option<u32>,
+    /// How long a dead manager stays dead.
+    pub restart_after: Duration,
     /// How long is looked whether nothing happens at the end.
     pub quiet: Duration,
     /// Before the part that is looked at: undisturbed, up to the desired state.
@@ -53,6 +55,7 @@ impl Default for Plan {
             seed: 1,
             seeded_latency: false,
             verify_minutes: None,
+            restart_after: Duration::from_secs(1),
             quiet: QUIET,
             before: Vec::new(),
             events: Vec::new(),
@@ -99,6 +102,7 @@ async fn carry_out(plan: &Plan, plant: &Plant) -> Result<Report> {
             .map(|minutes| format!("--service-verify-period={minutes}m"))
             .into_iter()
             .collect(),
+        restart_after: plan.restart_after,
         ..Options::default()
     };
     let mut run = Run {
@@ -185,7 +189,7 @@ impl Run {
                     self.converged_in = start.elapsed();
                     return Ok(true);
                 }
-                Ok(()) => "a Service waits for its name".to_owned(),
+                Ok(()) => "a Service waits for its name, or a machine boots".to_owned(),
                 Err(reason) => reason,
             };
             if start.elapsed() > CONVERGES_WITHIN {

@@ -38,6 +38,13 @@ use crate::{
 /// While a name is waited for, how often is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// A machine under a name that was another's boots longer than reads lag behind: a lookup by name
+/// would find the dead one, and a provider id never changes.
+const BOOT: Duration = Duration::from_secs(11);
+
+/// How often a kubelet tries to register.
+const REGISTER_AGAIN: Duration = Duration::from_secs(1);
+
 /// What may be planted in a run instead of the honest way.
 #[derive(Clone)]
 pub struct Plant {
@@ -113,8 +120,10 @@ pub struct World {
     death: Arc<Notify>,
     /// Services that are created as soon as their name is free.
     waiting: BTreeMap<&'static str, &'static [i32]>,
-    /// When the API server comes back.
-    away_until: Option<Instant>,
+    /// When a machine of that name went away.
+    ended: BTreeMap<&'static str, Instant>,
+    /// Machines that boot, and when their Node registers.
+    booting: BTreeMap<&'static str, Instant>,
 }
 
 impl World {
@@ -155,7 +164,8 @@ impl World {
             lives: 0,
             death: Arc::default(),
             waiting: BTreeMap::new(),
-            away_until: None,
+            ended: BTreeMap::new(),
+            booting: BTreeMap::new(),
         })
     }
 
@@ -231,6 +241,7 @@ impl World {
         loop {
             self.tend_managers().await?;
             self.tend_services();
+            self.tend_machines();
             let now = Instant::now();
             if now >= end {
                 return Ok(());
@@ -245,6 +256,7 @@ impl World {
             if !self.waiting.is_empty() {
                 next = next.min(now + LOOK_EVERY);
             }
+            next = self.booting.values().copied().fold(next, Instant::min);
             tokio::select! {
                 biased;
                 () = self.death.notified() => {}
@@ -325,9 +337,7 @@ impl World {
             Trouble::EndWatches => faults.end_watches(),
             Trouble::Compact => faults.compact(),
             Trouble::Away(time, outage) => {
-                let until = Instant::now() + *time;
-                self.away_until = Some(until);
-                faults.unavailable_until(until, *outage);
+                faults.unavailable_until(Instant::now() + *time, *outage);
             }
             Trouble::CloudLag(lag) => self.cloud.set_lag(*lag),
         }
@@ -435,18 +445,45 @@ impl World {
         }
     }
 
-    fn join(&self, name: &str) {
+    fn join(&mut self, name: &'static str) {
         if self.cloud.now().machine_named(name).is_none() {
             self.cloud.change(|model| model.launch(name));
         }
-        if self.kube.get("nodes", "", name).is_none() {
-            self.apply(objects::node(name));
-        } else {
-            self.set_ready(name, "True");
+        let ended = self.ended.get(name);
+        let up = ended.map_or_else(Instant::now, |ended| *ended + BOOT);
+        self.booting.insert(name, up);
+        self.tend_machines();
+    }
+
+    /// Registers the Nodes of machines that have booted. A Node of the machine that had the name
+    /// before is waited out: a kubelet cannot change its provider id.
+    fn tend_machines(&mut self) {
+        let now = Instant::now();
+        while let Some((name, _)) = self.booting.iter().find(|(_, up)| **up <= now) {
+            let name = *name;
+            let cloud = self.cloud.now();
+            match self.kube.get("nodes", "", name) {
+                None => {
+                    self.booting.remove(name);
+                    self.lines.trace.world(format!("{name} registers"));
+                    self.apply(objects::node(name));
+                }
+                Some(node) => {
+                    let id = text(&node, "/spec/providerID");
+                    if id.is_empty() || cloud.machine_of(id).is_some() {
+                        self.booting.remove(name);
+                        self.set_ready(name, "True");
+                    } else {
+                        self.booting.insert(name, now + REGISTER_AGAIN);
+                    }
+                }
+            }
         }
     }
 
-    fn terminate(&self, name: &str) {
+    fn terminate(&mut self, name: &'static str) {
+        self.booting.remove(name);
+        self.ended.insert(name, Instant::now());
         self.cloud.change(|model| {
             model.machines.retain(|_, machine| machine.name != name);
         });
@@ -506,9 +543,9 @@ impl World {
         }
     }
 
-    /// Whether a Service waits for its name.
+    /// Whether a Service waits for its name, or a machine boots.
     pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.booting.is_empty()
     }
 
     fn strip_finalizer(&self, name: &str) {
