@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// What is not as it should be; `Ok` when all is.
+/// What is not as it should be; `Ok` when all is. `forgiven`: see [`leftover`].
 ///
 /// # Errors
 /// The first difference.
-pub fn reached(kube: &KubeSim, cloud: &Model) -> Result<(), String> {
+pub fn reached(kube: &KubeSim, cloud: &Model, forgiven: &BTreeSet<String>) -> Result<(), String> {
     let nodes = kube.list("nodes");
     for node in &nodes {
         check_node(node, cloud)?;
@@ -31,21 +31,29 @@ pub fn reached(kube: &KubeSim, cloud: &Model) -> Result<(), String> {
     for service in &services {
         check_service(service, &members, cloud)?;
     }
-    leftover(&services, cloud)
+    leftover(&services, cloud, forgiven)
 }
 
-/// What is in the cloud although no Service wants it.
+/// What is in the cloud although no Service wants it; what belonged to the forgiven may be.
 ///
 /// # Errors
 /// The first part that nobody owns.
-pub fn leftover(services: &[Value], cloud: &Model) -> Result<(), String> {
+pub fn leftover(
+    services: &[Value],
+    cloud: &Model,
+    forgiven: &BTreeSet<String>,
+) -> Result<(), String> {
     let owners: BTreeSet<&str> = services
         .iter()
         .filter(|service| wants_load_balancer(service))
         .map(|service| text(service, "/metadata/uid"))
         .collect();
     let mut parts = cloud.parts.values();
-    let orphan = parts.find(|part| part.owner != FOREIGN && !owners.contains(part.owner.as_str()));
+    let orphan = parts.find(|part| {
+        part.owner != FOREIGN
+            && !owners.contains(part.owner.as_str())
+            && !forgiven.contains(&part.owner)
+    });
     match orphan {
         Some(part) => Err(format!(
             "{} {} is left in the cloud",

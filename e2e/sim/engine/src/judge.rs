@@ -76,8 +76,10 @@ impl fmt::Display for Violation {
 #[derive(Default)]
 struct State {
     violation: Option<Violation>,
-    /// UIDs of Services whose finalizer people took away.
+    /// UIDs of Services whose finalizer people took away and no manager has put back.
     stripped: BTreeSet<String>,
+    /// Those of them of which no manager that lives may know.
+    forgiven: BTreeSet<String>,
     /// Under which name each process takes leases.
     identities: BTreeMap<u32, String>,
 }
@@ -130,8 +132,24 @@ impl Judge {
     }
 
     /// People took the finalizer of this Service away: it cannot protect what is in the cloud.
-    pub fn stripped(&self, uid: &str) {
-        self.with(|state| state.stripped.insert(uid.to_owned()));
+    pub fn stripped(&self, uid: &str, manager_lives: bool) {
+        self.with(|state| {
+            state.stripped.insert(uid.to_owned());
+            if !manager_lives {
+                state.forgiven.insert(uid.to_owned());
+            }
+        });
+    }
+
+    /// A manager died: it alone knew of Services without finalizer.
+    pub fn manager_died(&self) {
+        self.with(|state| state.forgiven.extend(state.stripped.iter().cloned()));
+    }
+
+    /// UIDs of Services that may leave something in the cloud: people took the finalizer away, and
+    /// the only manager that knew died.
+    pub fn forgiven(&self) -> BTreeSet<String> {
+        self.with(|state| state.forgiven.clone())
     }
 
     fn is_stripped(&self, uid: &str) -> bool {
@@ -211,6 +229,12 @@ impl Judge {
             }
         }
         let Some(after) = after else { return };
+        if has {
+            self.with(|state| {
+                state.stripped.remove(uid);
+                state.forgiven.remove(uid);
+            });
+        }
         self.compare_marks(before, after);
         let ip = text(after, "/status/loadBalancer/ingress/0/ip");
         if !ip.is_empty() && ip != text(before, "/status/loadBalancer/ingress/0/ip") {

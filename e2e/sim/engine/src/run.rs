@@ -145,6 +145,11 @@ impl Run {
         self.world.lines.judge.verdict().is_none()
     }
 
+    fn reached(&self) -> Result<(), String> {
+        let forgiven = self.world.lines.judge.forgiven();
+        goal::reached(&self.world.kube, &self.world.cloud.now(), &forgiven)
+    }
+
     /// Whether no rule was violated meanwhile.
     async fn events(&mut self, events: &[Timed]) -> Result<bool> {
         for Timed { after, event } in events {
@@ -184,7 +189,7 @@ impl Run {
             if !self.is_fair() {
                 return Ok(false);
             }
-            let reason = match goal::reached(&self.world.kube, &self.world.cloud.now()) {
+            let reason = match self.reached() {
                 Ok(()) if !self.world.is_waiting() => {
                     self.converged_in = start.elapsed();
                     return Ok(true);
@@ -194,7 +199,8 @@ impl Run {
             };
             if start.elapsed() > CONVERGES_WITHIN {
                 let services = self.world.kube.list("services");
-                let left = goal::leftover(&services, &self.world.cloud.now()).is_err();
+                let forgiven = self.world.lines.judge.forgiven();
+                let left = goal::leftover(&services, &self.world.cloud.now(), &forgiven).is_err();
                 let rule = if left {
                     Rule::Leftover
                 } else {
@@ -220,7 +226,7 @@ impl Run {
         if let Some(reason) = noise(&ops, &self.world, plan) {
             self.world.lines.judge.violated(Rule::Quiet, reason);
         }
-        if let Err(reason) = goal::reached(&self.world.kube, &self.world.cloud.now()) {
+        if let Err(reason) = self.reached() {
             let text = format!("after the quiet: {reason}");
             self.world.lines.judge.violated(Rule::Convergence, text);
         }

@@ -272,6 +272,7 @@ impl World {
                 continue;
             };
             if let Some(life) = replica.life.take_if(|life| life.process.is_dead()) {
+                self.lines.judge.manager_died();
                 // It was aborted; what is left of it ends now.
                 let _ = life.task.await;
                 replica.restart_at = now + self.options.restart_after;
@@ -557,7 +558,12 @@ impl World {
             .filter(|finalizer| *finalizer != FINALIZER)
             .map(str::to_owned)
             .collect();
-        self.lines.judge.stripped(text(&service, "/metadata/uid"));
+        let lives = self.replicas.iter().any(|replica| {
+            let life = replica.life.as_ref();
+            life.is_some_and(|life| !life.process.is_dead())
+        });
+        let uid = text(&service, "/metadata/uid");
+        self.lines.judge.stripped(uid, lives);
         if let Some(metadata) = service
             .pointer_mut("/metadata")
             .and_then(Value::as_object_mut)
