@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use ccm_core::{
     cloud::Registry,
     config::{Env, LowArgs, Settings, VersionForm, render_help},
-    runtime::{BuildInfo, Clock, Manager, Random},
+    runtime::{BuildInfo, Clock, Manager, ManagerError, Random},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -26,8 +26,11 @@ const PROGRAM: &str = "cloud-controller-manager";
 pub enum Exit {
     /// 0: help, version, or an end that was asked for.
     Success,
-    /// 1: wrong flags, a start that failed, or a controller that ended by itself.
+    /// 1: wrong flags or a start that failed.
     Failure,
+    /// 255: what the Go managers log as fatal once the flags are right: a provider that cannot be
+    /// made, a controller that cannot be made or that ended by itself.
+    Fatal,
 }
 
 impl Exit {
@@ -36,7 +39,23 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Failure => 1,
+            Self::Fatal => 255,
         }
+    }
+}
+
+/// How the process ends by an error of the manager (REQ-APP-28).
+pub const fn exit_of(error: &ManagerError) -> Exit {
+    match error {
+        // An unknown name in a flag is a wrong flag.
+        ManagerError::Provider(_)
+        | ManagerError::Client(_)
+        | ManagerError::Listen { .. }
+        | ManagerError::Metrics(_) => Exit::Failure,
+        ManagerError::CloudConfig { .. }
+        | ManagerError::CloudRefused { .. }
+        | ManagerError::NoClusterId(_)
+        | ManagerError::ControllerEnded { .. } => Exit::Fatal,
     }
 }
 
@@ -69,7 +88,7 @@ pub async fn run(args: Vec<String>, env: Env, shutdown: CancellationToken) -> Ex
         Command::Run(run) => *run,
     };
     logging::init(settings.logging);
-    tell_of_start(&args, &clouds, settings.logging.verbosity);
+    tell_of_start(&args, &settings, &clouds);
     let manager = Manager::new(
         settings,
         clouds,
@@ -84,7 +103,7 @@ pub async fn run(args: Vec<String>, env: Env, shutdown: CancellationToken) -> Ex
         }
         Err(error) => {
             tracing::error!(%error, "ended by an error");
-            Exit::Failure
+            exit_of(&error)
         }
     }
 }
@@ -96,14 +115,13 @@ fn command(args: Vec<String>, clouds: &Registry) -> Command {
             Err(error) => Command::Refuse(vec![error]),
         };
     }
-    let low = match LowArgs::parse(args) {
-        Ok(low) => low,
-        Err(errors) => return Command::Refuse(errors.iter().map(str::to_owned).collect()),
-    };
-    if low.help() {
+    let low = LowArgs::read(args);
+    if low.is_readable() && low.help() {
         return Command::Print(render_help(PROGRAM));
     }
-    if let Some(form) = low.version() {
+    if low.is_readable()
+        && let Some(form) = low.version()
+    {
         return Command::Print(version(form));
     }
     if clouds.names().is_empty() {
@@ -130,21 +148,41 @@ fn refuse(errors: &[String]) -> Exit {
     Exit::Failure
 }
 
-fn tell_of_start(args: &LowArgs, clouds: &Registry, verbosity: i32) {
+fn tell_of_start(args: &LowArgs, settings: &Settings, clouds: &Registry) {
     let info = BuildInfo::current();
+    let version = settings.reported_version.as_ref().unwrap_or(&info.version);
     tracing::info!(
-        version = info.version,
+        version,
         commit = info.commit,
         platform = info.platform,
         clouds = ?clouds.names(),
         "cloud controller manager starts"
     );
-    for warning in args.warnings() {
+    for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    if verbosity >= 1 {
+    if settings.logging.verbosity >= 1 {
         for (name, value) in args.effective() {
             tracing::info!("FLAG: --{name}={value:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// REQ-APP-28
+    #[test]
+    fn a_provider_that_cannot_be_used_is_fatal() {
+        let untagged = ManagerError::NoClusterId("fake");
+        assert_eq!(exit_of(&untagged).code(), 255);
+        let ended = ManagerError::ControllerEnded {
+            name: "cloud-node-controller",
+            problem: "it panicked".to_owned(),
+        };
+        assert_eq!(exit_of(&ended).code(), 255);
+        assert_eq!(Exit::Failure.code(), 1);
+        assert_eq!(Exit::Success.code(), 0);
     }
 }

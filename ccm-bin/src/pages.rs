@@ -3,7 +3,10 @@
 
 use ccm_core::{
     config::render_reference,
-    runtime::{EventRow, SampleMetrics, events_reference, metrics_reference},
+    runtime::{
+        EventRow, RbacOptions, SampleMetrics, events_reference, metrics_reference, rbac_manifest,
+        rbac_reference,
+    },
 };
 
 use crate::providers;
@@ -21,6 +24,8 @@ pub(crate) fn page(args: &[String]) -> Option<Result<String, String>> {
         ["flags"] => Ok(render_reference()),
         ["metrics"] => metrics(),
         ["events"] => Ok(events()),
+        ["rbac"] => Ok(rbac_reference()),
+        ["rbac-manifest"] => Ok(rbac_manifest(&RbacOptions::default())),
         [page, cloud] => of_cloud(page, cloud),
         _ => Err(unknown()),
     })
@@ -53,8 +58,8 @@ fn of_cloud(page: &str, cloud: &str) -> Result<String, String> {
 fn unknown() -> String {
     let clouds: Vec<&str> = providers::pages().iter().map(|of| of.cloud).collect();
     format!(
-        "pages are: docs flags, docs metrics, docs events, docs annotations CLOUD, docs config \
-         CLOUD; clouds of this binary: {}",
+        "pages are: docs flags, docs metrics, docs events, docs rbac, docs rbac-manifest, docs \
+         annotations CLOUD, docs config CLOUD; clouds of this binary: {}",
         if clouds.is_empty() {
             "none".to_owned()
         } else {
@@ -73,7 +78,9 @@ mod tests {
 
     #[test]
     fn every_page_has_a_title_and_says_who_made_it() {
-        let mut pages: Vec<Vec<&str>> = vec![vec!["flags"], vec!["metrics"], vec!["events"]];
+        let mut pages: Vec<Vec<&str>> = ["flags", "metrics", "events", "rbac"]
+            .map(|page| vec![page])
+            .into();
         for of in providers::pages() {
             pages.extend([vec!["annotations", of.cloud], vec!["config", of.cloud]]);
         }
@@ -84,6 +91,13 @@ mod tests {
             assert!(text.starts_with("# ") && text.ends_with("|\n"), "{page:?}");
             assert!(text.contains("<!-- Made by `cargo xtask docs`"), "{page:?}");
         }
+    }
+
+    #[test]
+    fn the_manifest_is_yaml_that_says_who_made_it() {
+        let text = ask(&["docs", "rbac-manifest"]).unwrap().unwrap();
+        assert!(text.starts_with("# Made by `cargo xtask docs`"), "{text}");
+        assert!(text.contains("\nkind: ClusterRole\n"), "{text}");
     }
 
     #[test]

@@ -124,18 +124,23 @@ fn a_missing_cloud_provider_ends_with_1() {
     assert!(errors.contains("--cloud-provider is required"), "{errors}");
 }
 
+/// REQ-APP-28
 #[test]
-fn leader_election_and_the_secure_port_are_refused_with_the_way_out() {
+fn all_bad_flags_are_told_at_once_and_end_with_1() {
     let Some(cloud) = cloud() else {
-        return assert_says_no_cloud(&["--leader-elect"]);
+        return assert_says_no_cloud(&["--secure-port=70000"]);
     };
-    let (status, _, errors) = run(&[&cloud, "--leader-elect=true", "--secure-port=10258"]);
+    let (status, _, errors) = run(&[
+        &cloud,
+        "--leader-elect=maybe",
+        "--secure-port=70000",
+        "--nope",
+    ]);
     assert_eq!(status, Some(1));
-    assert!(
-        errors.contains("run one replica with --leader-elect=false"),
-        "{errors}"
-    );
-    assert!(errors.contains("--health-bind-address"), "{errors}");
+    assert_eq!(errors.lines().count(), 3, "{errors}");
+    for flag in ["--leader-elect", "--secure-port", "--nope"] {
+        assert!(errors.contains(flag), "{errors}");
+    }
 }
 
 #[test]
@@ -154,22 +159,22 @@ fn an_unreadable_kubeconfig_ends_with_1_and_is_named() {
 #[test]
 fn outside_a_cluster_the_flags_to_the_api_server_are_named() {
     let Some(cloud) = cloud() else {
-        return assert_says_no_cloud(&["--health-bind-address="]);
+        return assert_says_no_cloud(&["--secure-port=0"]);
     };
-    let (status, _, errors) = run(&[&cloud, "--health-bind-address="]);
+    let (status, _, errors) = run(&[&cloud, "--secure-port=0"]);
     assert_eq!(status, Some(1));
     assert!(errors.contains("give --kubeconfig FILE"), "{errors}");
 }
 
-/// REQ-APP-06
+/// REQ-APP-06, REQ-APP-28
 #[test]
-fn an_unreadable_cloud_config_ends_with_1_and_is_named() {
+fn an_unreadable_cloud_config_ends_with_255_and_is_named() {
     let Some(cloud) = cloud() else {
         return assert_says_no_cloud(&["--cloud-config=/nonexistent/cloud.conf"]);
     };
     let master = format!("--master=http://{}", closed_port());
     let (status, _, errors) = run(&[&cloud, &master, "--cloud-config=/nonexistent/cloud.conf"]);
-    assert_eq!(status, Some(1));
+    assert_eq!(status, Some(255));
     assert!(
         errors.contains("--cloud-config /nonexistent/cloud.conf: cannot be read"),
         "{errors}"
@@ -177,7 +182,7 @@ fn an_unreadable_cloud_config_ends_with_1_and_is_named() {
 }
 
 #[test]
-fn a_malformed_cloud_config_ends_with_1_and_names_the_line() {
+fn a_malformed_cloud_config_ends_with_255_and_names_the_line() {
     let path = temporary(
         "malformed.conf",
         "[Global]\nZone = us-west-2a\nthis is = [ not\n",
@@ -187,8 +192,8 @@ fn a_malformed_cloud_config_ends_with_1_and_names_the_line() {
         return assert_says_no_cloud(&[&file]);
     };
     let master = format!("--master=http://{}", closed_port());
-    let (status, _, errors) = run(&[&cloud, &master, &file, "--health-bind-address="]);
-    assert_eq!(status, Some(1));
+    let (status, _, errors) = run(&[&cloud, &master, &file, "--secure-port=0"]);
+    assert_eq!(status, Some(255));
     let told: Vec<_> = errors
         .lines()
         .filter(|line| line.contains("could not init cloud provider"))
@@ -292,7 +297,14 @@ async fn an_unreachable_api_server_is_waited_for_until_sigterm() {
     let Some(cloud) = cloud() else {
         return assert_says_no_cloud(&[&file]);
     };
-    let running = Running::start(&[&cloud, &file, "--health-bind-address=127.0.0.1:0", "-v=10"]);
+    let running = Running::start(&[
+        &cloud,
+        &file,
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--health-bind-address=127.0.0.1:0",
+        "-v=10",
+    ]);
     let serving = running.line_with(&["serving health and metrics"]).await;
     let address = serving.rsplit("address=").next().unwrap().trim().to_owned();
     running
@@ -323,7 +335,8 @@ async fn the_log_can_be_json_and_sigint_ends_too() {
     let running = Running::start(&[
         &cloud,
         &master,
-        "--health-bind-address=",
+        "--leader-elect=false",
+        "--secure-port=0",
         "--logging-format=json",
         "--allow-untagged-cloud",
     ]);

@@ -20,6 +20,8 @@ const PRINTED: &[(&str, &[&str])] = &[
     ),
     ("docs/reference/metrics.md", &["docs", "metrics"]),
     ("docs/reference/events.md", &["docs", "events"]),
+    ("docs/reference/rbac.md", &["docs", "rbac"]),
+    ("docs/reference/rbac.yaml", &["docs", "rbac-manifest"]),
 ];
 
 /// Write or compare.

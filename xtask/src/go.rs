@@ -1,5 +1,6 @@
 //! kube-apiserver, etcd and kubectl for the tests: from where the environment says or from the
-//! system, else built from the Go modules pinned under `e2e/envtest`.
+//! system, else built from the Go modules pinned under `e2e/envtest`. Also the candidate of the Go
+//! library's leader election, which is always built.
 
 use std::{
     ffi::OsStr,
@@ -23,6 +24,8 @@ struct Program {
     folder: &'static str,
     module: &'static str,
     package: &'static str,
+    /// Our own source files in that folder.
+    sources: &'static [&'static str],
     /// What makes it print its version…
     version_args: &'static [&'static str],
     /// …and what it prints before the number, in the first line.
@@ -35,6 +38,7 @@ const KUBE_APISERVER: Program = Program {
     folder: "kubernetes",
     module: "k8s.io/kubernetes",
     package: "k8s.io/kubernetes/cmd/kube-apiserver",
+    sources: &[],
     version_args: &["--version"],
     version_line: "Kubernetes v",
     about: "about 5 min on 2 cores",
@@ -45,6 +49,7 @@ const ETCD: Program = Program {
     folder: "etcd",
     module: "go.etcd.io/etcd/server/v3",
     package: "go.etcd.io/etcd/server/v3",
+    sources: &[],
     version_args: &["--version"],
     version_line: "etcd Version: ",
     about: "about 1 min on 2 cores",
@@ -55,9 +60,21 @@ const KUBECTL: Program = Program {
     folder: "kubernetes",
     module: "k8s.io/kubernetes",
     package: "k8s.io/kubernetes/cmd/kubectl",
+    sources: &[],
     version_args: &["version", "--client"],
     version_line: "Client Version: v",
     about: "about 1 min on 2 cores after kube-apiserver",
+};
+
+const LEADER: Program = Program {
+    name: "client-go-leader",
+    folder: "leader",
+    module: "k8s.io/client-go",
+    package: ".",
+    sources: &["main.go"],
+    version_args: &["--version"],
+    version_line: "client-go v",
+    about: "about 1 min on 2 cores",
 };
 
 /// Older ones ask for another form of discovery.
@@ -100,6 +117,18 @@ pub(crate) fn assets(ctx: &Context) -> Result<PathBuf> {
         None => built(ctx, &ETCD, &folder)?,
     }
     Ok(folder)
+}
+
+/// The candidate of the Go library's leader election, for the test that it and ours exclude each
+/// other.
+///
+/// # Errors
+/// Go is missing, or the build fails.
+pub(crate) fn leader(ctx: &Context) -> Result<PathBuf> {
+    let folder = ctx.cache.join("bin");
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    built(ctx, &LEADER, &folder)?;
+    Ok(folder.join(LEADER.name))
 }
 
 fn has_both(folder: &Path) -> Result<()> {
@@ -204,14 +233,20 @@ fn built(ctx: &Context, program: &Program, folder: &Path) -> Result<()> {
         bail!("{} pins no {}", go_mod.display(), program.module);
     };
     let flags = linker_flags(program, &version);
-    let want = stamp::of_files(&[&go_mod, &go_sum], flags.as_bytes())?;
+    let sources = program.sources.iter().map(|name| source.join(name));
+    let files: Vec<PathBuf> = [go_mod.clone(), go_sum]
+        .into_iter()
+        .chain(sources)
+        .collect();
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let want = stamp::of_files(&files, flags.as_bytes())?;
     let binary = folder.join(program.name);
     let mark = mark(folder, program);
     let is_pinned = || version_of(&binary, program).as_deref() == Some(version.as_str());
     if stamp::matches(&mark, &want) && is_pinned() {
         return Ok(());
     }
-    if !mark.exists() && is_pinned() {
+    if !mark.exists() && program.sources.is_empty() && is_pinned() {
         println!(
             "-- {} {version}: taking over {}",
             program.name,
@@ -298,6 +333,7 @@ mod tests {
         assert!(flags.contains("version.gitVersion=v1.37.2"), "{flags}");
         assert!(flags.ends_with("version.gitMinor=37"), "{flags}");
         assert_eq!(linker_flags(&ETCD, "3.7.3"), "-s -w");
+        assert_eq!(linker_flags(&LEADER, "0.37.2"), "-s -w");
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(crate) fn all(ctx: &Context) -> Result<()> {
     println!("cache folder: {}", ctx.cache.display());
     let assets = go::assets(ctx)?;
     let kubectl = go::kubectl(ctx)?;
+    let leader = go::leader(ctx)?;
     let python = python(ctx)?;
     let deny = cargo_deny(ctx)?;
     println!("kube-apiserver, etcd: {}", assets.display());
@@ -32,6 +33,7 @@ pub(crate) fn all(ctx: &Context) -> Result<()> {
         Some(folder) => println!("kubectl:              {}", folder.display()),
         None => println!("kubectl:              the system's"),
     }
+    println!("client-go election:   {}", leader.display());
     println!("python:               {}", python.display());
     println!("cargo-deny:           {}", deny.display());
     Ok(())

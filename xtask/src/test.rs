@@ -221,12 +221,17 @@ impl Run<'_> {
 
     fn integration(&self) -> Result<()> {
         let assets = go::assets(self.ctx)?;
+        let leader = go::leader(self.ctx)?;
         let python = setup::python(self.ctx)?;
         self.tests(
             INTEGRATION_AT_ONCE,
             &self.path()?,
             |package| INTEGRATION.contains(&package),
-            &[("KUBEBUILDER_ASSETS", &assets), ("CCM_PYTHON", &python)],
+            &[
+                ("KUBEBUILDER_ASSETS", &assets),
+                ("CCM_GO_LEADER", &leader),
+                ("CCM_PYTHON", &python),
+            ],
         )
     }
 

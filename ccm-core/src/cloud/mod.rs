@@ -5,6 +5,7 @@
 //! Mirrors the provider interface of the Go framework (specification: controllers §1).
 
 mod error;
+mod fenced;
 mod instances;
 mod load_balancers;
 mod names;
@@ -13,6 +14,7 @@ mod registry;
 mod routes;
 
 pub use error::{Class, CloudError, CloudResult};
+pub(crate) use fenced::{fenced_load_balancers, fenced_routes};
 pub use instances::{InstanceMetadata, Instances, Power, Presence, Read};
 pub use load_balancers::{Ensured, LoadBalancers, Note, Updated};
 pub use names::{ClusterName, LoadBalancerName, NameError, NodeName, ProviderId};

@@ -39,6 +39,10 @@ pub struct WantedRoute {
 /// The routes of a cloud. Signatures take many, so that a provider with one table write for all
 /// can use it; answers stand in the order of what was given, and one failure does not spoil the
 /// others.
+///
+/// Calls overlap, also a create with a delete, though never of the same destination: a provider
+/// whose table takes one write at a time queues them itself. A call that was begun is waited for,
+/// even when the process is ending; only [`list`](Self::list) may be dropped.
 #[async_trait]
 pub trait Routes: Send + Sync {
     /// Every managed route of this cluster. A route whose target cannot be told is `blackhole` or

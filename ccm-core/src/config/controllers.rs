@@ -51,9 +51,12 @@ impl ControllerName {
     }
 
     fn find(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|name| text == name.as_str() || text == name.alias())
+        Self::ALL.into_iter().find(|name| {
+            text == name.as_str()
+                    || text == name.alias()
+                    // Azure's manager calls it so.
+                    || (*name == Self::NodeIpam && text == "node-ipam")
+        })
     }
 }
 
@@ -121,6 +124,7 @@ mod tests {
                 "-service,service,*",
                 &[Node, NodeLifecycle, Route, NodeIpam],
             ),
+            ("node-ipam,node-ipam-controller", &[NodeIpam]),
             ("*,-nodeipam", &[Node, NodeLifecycle, Service, Route]),
             (
                 "*,-cloud-node-lifecycle,-cloud-node-controller",

@@ -1,6 +1,8 @@
 //! What a flag is: one item holds its name, type, default, help and effect.
 
-use super::{GoDuration, LowArgs};
+use std::{net::IpAddr, path::PathBuf};
+
+use super::{GoDuration, LowArgs, SniSettings};
 
 /// The type of a flag's value, with Go's word for it in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,18 @@ pub enum Kind {
     Text,
     /// Comma separated; repeated flags append.
     List,
+    /// Integers, comma separated; repeated flags append.
+    IntList,
+    /// An integer in Go's `int`: a port, a count.
+    Number,
+    /// `name=bool`, comma separated; repeated flags merge.
+    Map,
+    /// A certificate with its key and names; repeated flags append.
+    CertKey,
+    /// A Kubernetes quantity of bytes.
+    Quantity,
+    /// `pattern=N`, comma separated.
+    Modules,
     /// An IP address.
     Ip,
     /// The log verbosity.
@@ -35,6 +49,12 @@ impl Kind {
             Self::Duration => "duration",
             Self::Text => "string",
             Self::List => "strings",
+            Self::IntList => "int32s",
+            Self::Number => "int",
+            Self::Map => "mapStringBool",
+            Self::CertKey => "namedCertKey",
+            Self::Quantity => "quantity",
+            Self::Modules => "pattern=N,...",
             Self::Ip => "ip",
             Self::Level => "level",
             Self::Version => "version[=true]",
@@ -48,39 +68,68 @@ impl Kind {
             _ => None,
         }
     }
+
+    /// What stands between the values of a repeated flag; `None`: the last one wins.
+    pub(super) const fn joint(self) -> Option<&'static str> {
+        match self {
+            Self::List | Self::IntList | Self::Map => Some(","),
+            Self::CertKey => Some(";"),
+            _ => None,
+        }
+    }
+
+    /// Whether all values of a repeated flag are read together.
+    pub(super) const fn is_list(self) -> bool {
+        matches!(self, Self::List | Self::IntList)
+    }
 }
 
-/// The group of a flag in the help.
+/// The group of a flag in the help: those of the Go managers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     /// For the manager as a whole.
     Generic,
-    /// The connection to the API server.
-    Api,
     /// Initialisation and addresses of Nodes.
     Node,
     /// Removal of Nodes.
     NodeLifecycle,
     /// Load balancers.
     Service,
-    /// Which replica works.
-    LeaderElection,
-    /// Health and metrics.
-    Serving,
+    /// Profiles of the running process.
+    Debugging,
+    /// A second lock for some controllers.
+    LeaderMigration,
+    /// The secure port.
+    SecureServing,
+    /// Who is asking.
+    Authentication,
+    /// Who may ask.
+    Authorization,
+    /// Which webhooks are hosted.
+    Webhook,
+    /// The webhooks' port.
+    WebhookServing,
+    /// What has no group of its own.
+    Misc,
     /// Logs, version, help.
     Global,
 }
 
 impl Section {
     /// All sections, in the order of the help.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 13] = [
         Self::Generic,
-        Self::Api,
         Self::Node,
         Self::NodeLifecycle,
         Self::Service,
-        Self::LeaderElection,
-        Self::Serving,
+        Self::Debugging,
+        Self::LeaderMigration,
+        Self::SecureServing,
+        Self::Authentication,
+        Self::Authorization,
+        Self::Webhook,
+        Self::WebhookServing,
+        Self::Misc,
         Self::Global,
     ];
 
@@ -88,12 +137,17 @@ impl Section {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Generic => "Generic",
-            Self::Api => "API server",
             Self::Node => "Cloud-node-controller",
             Self::NodeLifecycle => "Cloud-node-lifecycle-controller",
             Self::Service => "Service-lb-controller",
-            Self::LeaderElection => "Leader election",
-            Self::Serving => "Serving",
+            Self::Debugging => "Debugging",
+            Self::LeaderMigration => "Leader-migration",
+            Self::SecureServing => "Secure serving",
+            Self::Authentication => "Authentication",
+            Self::Authorization => "Authorization",
+            Self::Webhook => "Webhook",
+            Self::WebhookServing => "Webhook serving",
+            Self::Misc => "Misc",
             Self::Global => "Global",
         }
     }
@@ -119,6 +173,8 @@ pub struct Flag {
     pub section: Section,
     /// Why it is deprecated: left out of the help, and its use is a warning with this text.
     pub deprecated: Option<&'static str>,
+    /// Why it is accepted although it changes nothing here; `None`: it takes effect.
+    pub inert: Option<&'static str>,
     /// Whether the Go managers do not have it.
     pub own: bool,
     /// Its effect.
@@ -161,6 +217,22 @@ pub(super) fn parse_int(text: &str) -> Result<i32, String> {
         .map_err(|_| format!("{text:?} is not a 32 bit integer"))
 }
 
+/// Reads a log verbosity, which is not negative.
+pub(super) fn parse_level(text: &str) -> Result<i32, String> {
+    parse_int(text)
+        .ok()
+        .filter(|level| *level >= 0)
+        .ok_or_else(|| format!("{text:?} is not a verbosity: write 0 or a higher number"))
+}
+
+/// Reads an IP address.
+pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
+    // pflag trims it.
+    text.trim()
+        .parse()
+        .map_err(|_| format!("{text:?} is not an IP address"))
+}
+
 /// Reads a finite number.
 pub(super) fn parse_float(text: &str) -> Result<f64, String> {
     text.parse::<f64>()
@@ -180,6 +252,140 @@ pub(super) fn parse_list(text: &str) -> Vec<String> {
         return Vec::new();
     }
     text.split(',').map(str::to_owned).collect()
+}
+
+/// Reads integers, split at commas.
+pub(super) fn parse_int_list(text: &str) -> Result<Vec<i32>, String> {
+    parse_list(text)
+        .iter()
+        .map(|item| parse_int(item))
+        .collect()
+}
+
+/// Reads `certificate,key[:names]`.
+pub(super) fn parse_cert_key(text: &str) -> Result<SniSettings, String> {
+    let form = || {
+        format!("{text:?} is not a pair: write certificate,key or certificate,key:name,other.name")
+    };
+    let (pair, names) = match text.split_once(':') {
+        Some((pair, names)) => (pair, Some(names.trim())),
+        None => (text, None),
+    };
+    let (certificate, key) = pair.split_once(',').ok_or_else(form)?;
+    let (certificate, key) = (certificate.trim(), key.trim());
+    if certificate.is_empty() || key.is_empty() || key.contains(',') || names == Some("") {
+        return Err(form());
+    }
+    let names = names.unwrap_or_default();
+    Ok(SniSettings {
+        certificate: PathBuf::from(certificate),
+        key: PathBuf::from(key),
+        names: parse_list(names)
+            .iter()
+            .map(|name| name.trim().to_owned())
+            .collect(),
+    })
+}
+
+/// Reads a Kubernetes quantity of bytes (`64Ki`, `1M`, `2e3`); parts of a byte are rounded up.
+pub(super) fn parse_quantity(text: &str) -> Result<u64, String> {
+    quantity(text).ok_or_else(|| {
+        format!("{text:?} is not a quantity of bytes: write for example 0, 500k or 64Ki")
+    })
+}
+
+fn quantity(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text
+        .find(|c: char| c != '.' && !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && part.is_empty() {
+        return None;
+    }
+    let digits: u128 = format!("{whole}{part}").parse().ok()?;
+    let places = u32::try_from(part.len()).ok()?;
+    let binary = |power: u32| Some((1_u128 << (10 * power), 0));
+    let (times, exponent) = match suffix {
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        "n" => Some((1, -9)),
+        "u" => Some((1, -6)),
+        "m" => Some((1, -3)),
+        "" => Some((1, 0)),
+        "k" => Some((1, 3)),
+        "M" => Some((1, 6)),
+        "G" => Some((1, 9)),
+        "T" => Some((1, 12)),
+        "P" => Some((1, 15)),
+        "E" => Some((1, 18)),
+        other => {
+            let exponent = other.strip_prefix(['e', 'E'])?;
+            exponent.parse::<i32>().ok().map(|exponent| (1, exponent))
+        }
+    }?;
+    let exponent = exponent.checked_sub_unsigned(places)?;
+    let power = 10_u128.checked_pow(exponent.unsigned_abs())?;
+    let scaled = digits.checked_mul(times)?;
+    let bytes = if exponent >= 0 {
+        scaled.checked_mul(power)?
+    } else {
+        scaled.div_ceil(power)
+    };
+    u64::try_from(bytes).ok()
+}
+
+/// What a value of `--version` asks for.
+pub(super) enum VersionArg {
+    /// Nothing.
+    Off,
+    /// To print it for people.
+    Print,
+    /// To print all that is known.
+    PrintRaw,
+    /// To report this version instead of the build's.
+    Report(String),
+}
+
+/// Reads a value of `--version`.
+pub(super) fn parse_version(text: &str) -> Result<VersionArg, String> {
+    if text == "raw" {
+        return Ok(VersionArg::PrintRaw);
+    }
+    if text.strip_prefix('v').is_some_and(is_semantic_version) {
+        return Ok(VersionArg::Report(text.to_owned()));
+    }
+    match parse_bool(text) {
+        Ok(true) => Ok(VersionArg::Print),
+        Ok(false) => Ok(VersionArg::Off),
+        Err(_) => Err(format!(
+            "{text:?}: write true, false, raw or a version such as v1.2.3"
+        )),
+    }
+}
+
+/// `1.2.3`, `1.2.3-rc.1`, `1.2.3+build`.
+fn is_semantic_version(text: &str) -> bool {
+    let (text, build) = text.split_once('+').unwrap_or((text, "none"));
+    let (core, pre) = text.split_once('-').unwrap_or((text, "none"));
+    let identifiers = |text: &str| {
+        text.split('.').all(|part| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        })
+    };
+    let numbers: Vec<&str> = core.split('.').collect();
+    numbers.len() == 3
+        && numbers.iter().all(|number| {
+            let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+            digits && (*number == "0" || !number.starts_with('0'))
+        })
+        && identifiers(pre)
+        && identifiers(build)
 }
 
 #[cfg(test)]
@@ -220,5 +426,75 @@ mod tests {
         ] {
             assert_eq!(parse_int(text).ok(), number, "{text}");
         }
+    }
+
+    #[test]
+    fn quantities_are_bytes_rounded_up() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("64Ki", Some(65_536)),
+            ("1.5Ki", Some(1_536)),
+            ("500k", Some(500_000)),
+            ("2e3", Some(2_000)),
+            ("1E", Some(1_000_000_000_000_000_000)),
+            ("1500m", Some(2)),
+            ("1n", Some(1)),
+            (".5M", Some(500_000)),
+            ("1e-3", Some(1)),
+            ("", None),
+            (".", None),
+            ("1.2.3", None),
+            ("-1", None),
+            ("1KB", None),
+            ("1e99", None),
+            ("99Ei", None),
+            ("Ki", None),
+        ] {
+            assert_eq!(parse_quantity(text).ok(), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_pair_may_carry_names() {
+        let pair = parse_cert_key(" a.crt , a.key : *.example.com, b ").unwrap();
+        assert_eq!(pair.certificate, PathBuf::from("a.crt"));
+        assert_eq!(pair.key, PathBuf::from("a.key"));
+        assert_eq!(pair.names, ["*.example.com", "b"]);
+        assert_eq!(parse_cert_key("a,b").unwrap().names, Vec::<String>::new());
+        for text in ["", "a", "a,b:", "a,b,c", "a,", ",b", "a,b,c:d"] {
+            let error = parse_cert_key(text).unwrap_err();
+            assert!(error.contains("certificate,key"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_semantic_version_has_three_numbers() {
+        for text in [
+            "1.2.3",
+            "0.0.0",
+            "1.2.3-rc.1",
+            "1.2.3+dirty",
+            "1.2.3-a-b+c.d",
+        ] {
+            assert!(is_semantic_version(text), "{text}");
+        }
+        for text in [
+            "",
+            "1.2",
+            "1.2.3.4",
+            "1.02.3",
+            "1.2.x",
+            "1.2.3-",
+            "1.2.3+",
+            "1.2.3-a..b",
+        ] {
+            assert!(!is_semantic_version(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_verbosity_is_not_negative() {
+        assert_eq!(parse_level("4"), Ok(4));
+        assert!(parse_level("-1").is_err() && parse_level("x").is_err());
     }
 }

@@ -156,6 +156,13 @@ fn fraction_nanos(fraction: &str, unit: u64) -> u64 {
     nanos
 }
 
+impl From<Duration> for GoDuration {
+    /// What is too long becomes the longest one.
+    fn from(duration: Duration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl fmt::Display for GoDuration {
     /// Go's `Duration.String`: `12h0m0s`, `5m0s`, `1.5s`, `100ms`, `0s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -199,6 +206,8 @@ fn decimal(value: u64, unit: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -278,6 +287,24 @@ mod tests {
             (-5_000_000_000, "-5s"),
         ] {
             assert_eq!(GoDuration(nanos).to_string(), text);
+        }
+        let elapsed = GoDuration::from(Duration::from_micros(1_500));
+        assert_eq!(elapsed.to_string(), "1.5ms");
+        assert_eq!(GoDuration::from(Duration::MAX).nanoseconds(), i64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(
+            text in "[-+]?([0-9]{0,22}[.]?[0-9]{0,22}(ns|us|\u{b5}s|ms|s|m|h|d)?){0,3}|.{0,20}"
+        ) {
+            let _ = GoDuration::parse(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(nanos in any::<i64>()) {
+            let duration = GoDuration(nanos);
+            prop_assert_eq!(GoDuration::parse(&duration.to_string()), Ok(duration));
         }
     }
 }

@@ -5,11 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    LowArgs,
-    flag::{Flag, Kind},
-    flags,
-};
+use super::{LowArgs, flag::Flag, flags};
 
 /// Everything that is wrong with a command line or with the settings, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +39,21 @@ impl LowArgs {
     where
         I: IntoIterator<Item: Into<String>>,
     {
+        let read = Self::read(args);
+        if read.is_readable() {
+            Ok(read)
+        } else {
+            Err(ConfigErrors::new(read.errors))
+        }
+    }
+
+    /// Reads a command line without the program's name and keeps what is wrong with it, so that
+    /// [`Settings::from_args`](super::Settings::from_args) can tell it together with what does not
+    /// fit. A flag that cannot be read has its default.
+    pub fn read<I>(args: I) -> Self
+    where
+        I: IntoIterator<Item: Into<String>>,
+    {
         let mut parser = Parser::with_defaults();
         let mut args = args.into_iter().map(Into::into);
         while let Some(arg) = args.next() {
@@ -58,14 +69,13 @@ impl LowArgs {
                 parser.positional(&arg);
             }
         }
-        parser.finish()
+        parser.args
     }
 }
 
 struct Parser {
     args: LowArgs,
     given: BTreeMap<&'static str, String>,
-    errors: Vec<String>,
 }
 
 impl Parser {
@@ -73,7 +83,6 @@ impl Parser {
         let mut parser = Self {
             args: LowArgs::default(),
             given: BTreeMap::new(),
-            errors: Vec::new(),
         };
         for flag in flags() {
             parser
@@ -89,10 +98,11 @@ impl Parser {
 
     fn set(&mut self, flag: &Flag, value: &str) {
         if let Err(reason) = (flag.set)(&mut self.args, value) {
-            self.errors.push(format!(
+            self.args.errors.push(format!(
                 "invalid argument {value:?} for \"--{}\": {reason}",
                 flag.name
             ));
+            self.args.unreadable.insert(flag.name);
         }
     }
 
@@ -104,7 +114,7 @@ impl Parser {
         let name = name.replace('_', "-");
         match flags().iter().find(|flag| flag.name == name) {
             Some(flag) => self.given(flag, value, rest),
-            None => self.errors.push(unknown(&name)),
+            None => self.args.errors.push(unknown(&name)),
         }
     }
 
@@ -118,7 +128,8 @@ impl Parser {
             .find(|flag| flag.short.is_some() && flag.short == letter)
         else {
             let letter = letter.unwrap_or('-');
-            self.errors
+            self.args
+                .errors
                 .push(format!("unknown shorthand flag: {letter:?} in -{text}"));
             return;
         };
@@ -143,39 +154,35 @@ impl Parser {
         rest: &mut impl Iterator<Item = String>,
     ) {
         let bare = flag.kind.bare_value().map(str::to_owned);
-        let Some(mut value) = value.or(bare).or_else(|| rest.next()) else {
-            self.errors
+        let Some(value) = value.or(bare).or_else(|| rest.next()) else {
+            self.args
+                .errors
                 .push(format!("flag needs an argument: --{}", flag.name));
+            self.args.unreadable.insert(flag.name);
             return;
         };
-        if flag.kind == Kind::List
-            && let Some(before) = self.given.get(flag.name)
-        {
-            value = format!("{before},{value}");
-        }
-        self.set(flag, &value);
+        let before = self.given.get(flag.name);
+        let all = match (before, flag.kind.joint()) {
+            (Some(before), Some(joint)) => format!("{before}{joint}{value}"),
+            _ => value.clone(),
+        };
+        // Only a list is set as a whole: its default goes when the first value comes.
+        let new = if flag.kind.is_list() { &all } else { &value };
+        self.set(flag, new);
         if let Some(reason) = flag.deprecated
             && !self.given.contains_key(flag.name)
         {
             let warning = format!("flag --{} is deprecated: {reason}", flag.name);
             self.args.warnings.push(warning);
         }
-        self.given.insert(flag.name, value.clone());
-        self.args.effective.insert(flag.name, value);
+        self.given.insert(flag.name, all.clone());
+        self.args.effective.insert(flag.name, all);
     }
 
     fn positional(&mut self, text: &str) {
-        self.errors.push(format!(
+        self.args.errors.push(format!(
             "unexpected argument {text:?}: only flags are accepted (a boolean is written --flag=false)"
         ));
-    }
-
-    fn finish(self) -> Result<LowArgs, ConfigErrors> {
-        if self.errors.is_empty() {
-            Ok(self.args)
-        } else {
-            Err(ConfigErrors::new(self.errors))
-        }
     }
 }
 
@@ -231,7 +238,7 @@ mod tests {
         assert_eq!(args.concurrent_node_syncs, 1);
         assert_eq!(args.controllers, ["*"]);
         assert_eq!(args.node_monitor_period, GoDuration::from_secs(5));
-        assert!(!args.leader_elect && args.configure_cloud_routes);
+        assert!(args.leader_elect && args.configure_cloud_routes);
         for flag in flags() {
             assert!(args.effective.contains_key(flag.name));
         }
@@ -255,7 +262,7 @@ mod tests {
             let args = parse(args).unwrap();
             assert_eq!(args.cloud_provider, "aws");
             assert_eq!(args.node_monitor_period, GoDuration::from_secs(7));
-            assert_eq!(args.verbosity, 4);
+            assert_eq!(args.logging.verbosity, 4);
         }
     }
 
@@ -329,8 +336,8 @@ mod tests {
     fn a_deprecated_flag_works_and_warns_once() {
         let args = parse(&["--allow-untagged-cloud", "--allow-untagged-cloud=true"]).unwrap();
         assert!(args.allow_untagged_cloud);
-        assert_eq!(args.warnings().len(), 1);
-        assert!(args.warnings()[0].contains("--allow-untagged-cloud is deprecated"));
+        assert_eq!(args.warnings.len(), 1);
+        assert!(args.warnings[0].contains("--allow-untagged-cloud is deprecated"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const WIDTH: usize = 100;
 pub fn render_help(program: &str) -> String {
     let mut text = format!(
         "The cloud controller manager joins a Kubernetes cluster to the cloud it runs on: Nodes,\n\
-         load balancers and what belongs to them.\n\nUsage:\n  {program} [flags]\n"
+         load balancers, routes and pod address ranges.\n\nUsage:\n  {program} [flags]\n"
     );
     for section in Section::ALL {
         // Writing to a String cannot fail.
@@ -39,7 +39,7 @@ pub fn render_reference() -> String {
     let mut text = String::from(
         "# Flags\n\n<!-- Made by `cargo xtask docs` from the flag table; do not edit. -->\n\n\
          Go's syntax: `--flag=value` or `--flag value`, booleans only `--flag=value`, `_` counts \
-         as `-`; of a flag given twice the last one wins, lists append. Flags marked *own* are \
+         as `-`; of a flag given twice the last one wins, lists append, feature gates merge. Flags marked *own* are \
          not in the Go managers.\n",
     );
     for section in Section::ALL {
@@ -67,7 +67,7 @@ fn reference_row(flag: &Flag) -> String {
         "" => String::new(),
         value => format!("`{value}`"),
     };
-    let mut help = flag.help.replace('|', "\\|").replace('*', "\\*");
+    let mut help = meaning(flag).replace('|', "\\|").replace('*', "\\*");
     if let Some(reason) = flag.deprecated {
         let _ = write!(help, " Deprecated: {reason}.");
     }
@@ -83,11 +83,20 @@ fn visible(section: Section) -> impl Iterator<Item = &'static Flag> {
         .filter(move |flag| flag.section == section && flag.deprecated.is_none())
 }
 
+/// The help, and what is said of a flag that changes nothing.
+fn meaning(flag: &Flag) -> String {
+    match flag.inert {
+        Some(reason) => format!("{} Accepted without effect: {reason}.", flag.help),
+        None => flag.help.to_owned(),
+    }
+}
+
 fn help_with_default(flag: &Flag) -> String {
+    let help = meaning(flag);
     match (flag.kind, flag.default) {
-        (_, "" | "false" | "0") => flag.help.to_owned(),
-        (Kind::Text | Kind::List, value) => format!("{} (default {value:?})", flag.help),
-        (_, value) => format!("{} (default {value})", flag.help),
+        (_, "" | "false" | "0" | "0s") => help,
+        (Kind::Text | Kind::List, value) => format!("{help} (default {value:?})"),
+        (_, value) => format!("{help} (default {value})"),
     }
 }
 
@@ -138,5 +147,11 @@ mod tests {
             assert_eq!(rows, 1, "--{}", flag.name);
         }
         assert!(page.contains("Deprecated: "));
+        assert!(page.contains("Accepted without effect: "));
+        for section in Section::ALL {
+            let title = format!("\n## {}\n", section.title());
+            assert!(page.contains(&title), "{title}");
+            assert!(flags().iter().any(|flag| flag.section == section));
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::ControllerName;
+use super::{ControllerName, FeatureGates};
 use crate::cloud::ClusterName;
 
 /// Settings of the node controller (specification: controllers §2.1).
@@ -99,12 +99,41 @@ pub struct Settings {
     pub route: RouteSettings,
     /// The node IPAM controller.
     pub node_ipam: NodeIpamSettings,
-    /// Where health and metrics are served; `None` is off (`--health-bind-address`).
+    /// Leader election; `None` is off (`--leader-elect=false`).
+    pub leader_election: Option<LeaderElectionSettings>,
+    /// Leader migration; `None` is off, as it always is without leader election
+    /// (`--enable-leader-migration`, `--leader-migration-config`).
+    pub leader_migration: Option<LeaderMigrationSettings>,
+    /// The secure port; `None` is off (`--secure-port=0`).
+    pub serving: Option<ServingSettings>,
+    /// Who is asking at the secure port.
+    pub authentication: AuthenticationSettings,
+    /// Who may ask at the secure port.
+    pub authorization: AuthorizationSettings,
+    /// `--controller-start-interval`: the pause after each controller's start, times 1 to 2.
+    pub controller_start_interval: Duration,
+    /// `--use-service-account-credentials`.
+    pub use_service_account_credentials: bool,
+    /// `--profiling`: whether the secure port serves `/debug/…`.
+    pub profiling: bool,
+    /// `--contention-profiling`: accepted, there is no such profile.
+    pub contention_profiling: bool,
+    /// `--feature-gates`.
+    pub feature_gates: FeatureGates,
+    /// `--version=v1.2.3`: what to report instead of the build's version.
+    pub reported_version: Option<String>,
+    /// The body of `/configz` (specification: controllers §7.4).
+    pub configz: serde_json::Value,
+    /// Where health and metrics are served over plain HTTP; `None`, the default, is off
+    /// (`--health-bind-address`).
     pub health_address: Option<SocketAddr>,
     /// Logs.
     pub logging: LoggingSettings,
     /// `--shutdown-grace-period`.
     pub shutdown_grace: Duration,
+    /// What was accepted although it is deprecated or changes nothing, one line each; to be logged
+    /// at the start.
+    pub warnings: Vec<String>,
 }
 
 /// What the provider is built from.

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -173,10 +173,18 @@ impl<K> Store<K> {
 }
 
 /// The watch of one kind. Add listeners, then [`run`](Self::run) it.
+///
+/// A replica that does not lead keeps its store full and tells its listeners nothing: see
+/// [`hold`](Self::hold).
 pub struct Informer<K> {
     store: Store<K>,
     synced: watch::Sender<bool>,
-    listeners: Mutex<Vec<Listener<K>>>,
+    delivery: Mutex<Delivery<K>>,
+}
+
+struct Delivery<K> {
+    listeners: Vec<Listener<K>>,
+    held: bool,
 }
 
 impl<K> Default for Informer<K> {
@@ -188,7 +196,10 @@ impl<K> Default for Informer<K> {
                 synced: receiver,
             },
             synced: sender,
-            listeners: Mutex::default(),
+            delivery: Mutex::new(Delivery {
+                listeners: Vec::new(),
+                held: false,
+            }),
         }
     }
 }
@@ -210,10 +221,23 @@ where
     /// Adds a listener. It must not block: typically a predicate and a push into a work queue.
     /// All listeners must be there before [`run`](Self::run).
     pub fn listen(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Box::new(listener));
+        self.delivery().listeners.push(Box::new(listener));
+    }
+
+    /// From now on the store follows the API server and no listener is told anything.
+    pub fn hold(&self) {
+        self.delivery().held = true;
+    }
+
+    /// Tells the listeners of every object in the store as if it had just been added, and of every
+    /// change from now on.
+    pub fn release(&self) {
+        let mut delivery = self.delivery();
+        delivery.held = false;
+        // A change that reached the store and not yet the listeners is told twice; none is lost.
+        for new in self.store.list() {
+            delivery.tell(&Change::Applied { old: None, new });
+        }
     }
 
     /// Lists and watches until `shutdown`. Errors are logged and backed off, never returned.
@@ -317,11 +341,20 @@ where
     }
 
     fn tell(&self, change: &Change<K>) {
-        let listeners = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        for listener in listeners.iter() {
+        let delivery = self.delivery();
+        if !delivery.held {
+            delivery.tell(change);
+        }
+    }
+
+    fn delivery(&self) -> MutexGuard<'_, Delivery<K>> {
+        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> Delivery<K> {
+    fn tell(&self, change: &Change<K>) {
+        for listener in &self.listeners {
             listener(change);
         }
     }
@@ -409,6 +442,50 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::Node;
+
+    fn node(name: &str) -> Node {
+        Node {
+            metadata: kube::api::ObjectMeta {
+                name: Some(name.to_owned()),
+                ..Default::default()
+            },
+            ..Node::default()
+        }
+    }
+
+    /// REQ-APP-16
+    #[test]
+    fn a_held_informer_fills_its_store_and_tells_everything_once_it_is_released() {
+        let informer = Informer::<Node>::new();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&told);
+        informer.listen(move |change| {
+            let line = match change {
+                Change::Applied { old, new } => format!("{} {}", new.name(), old.is_some()),
+                Change::Deleted(last) => format!("{} gone", last.name()),
+            };
+            log.lock().unwrap().push(line);
+        });
+        informer.hold();
+        let mut relisted = None;
+        for event in [
+            Event::Init,
+            Event::InitApply(node("a")),
+            Event::InitApply(node("b")),
+            Event::InitDone,
+            Event::Apply(node("c")),
+            Event::Delete(node("b")),
+        ] {
+            informer.absorb(event, &mut relisted);
+        }
+        assert!(informer.store().has_synced());
+        assert_eq!(informer.store().len(), 2);
+        assert!(told.lock().unwrap().is_empty());
+        informer.release();
+        informer.absorb(Event::Apply(node("a")), &mut relisted);
+        assert_eq!(*told.lock().unwrap(), ["a false", "c false", "a true"]);
+    }
 
     /// CASE-OPS-02
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::api::core::v1::{NodeAddress, Taint};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, Taint};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -17,6 +18,9 @@ use super::{Node, informer::trim};
 
 /// The field that the API server names when a write is meant for another object of the same name.
 const UID_FIELD: &str = "metadata.uid";
+
+/// The condition that keeps pods away from a Node without routes.
+const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// Changes of one Node's metadata and spec. What is not named here is not sent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,6 +125,11 @@ impl NodeWriteError {
         }
     }
 
+    /// Whether the API server refused the content of the write.
+    pub fn is_invalid(&self) -> bool {
+        matches!(&self.0, kube::Error::Api(status) if status.code == 422)
+    }
+
     /// Whether there is no Node of that name.
     pub fn is_gone(&self) -> bool {
         matches!(&self.0, kube::Error::Api(status) if status.is_not_found())
@@ -204,6 +213,28 @@ impl NodeWrites {
         Ok(())
     }
 
+    /// Sets one condition of exactly this Node and no other: a strategic merge by type. Answers
+    /// with the Node's version after it.
+    ///
+    /// # Errors
+    /// The API server's answer, or none.
+    pub async fn set_condition(
+        &self,
+        node: &Node,
+        condition: &NodeCondition,
+    ) -> Result<Option<String>, NodeWriteError> {
+        let mut body = json!({ "status": { "conditions": [condition] } });
+        if let (Some(uid), Some(body)) = (&node.metadata.uid, body.as_object_mut()) {
+            body.insert("metadata".to_owned(), json!({ "uid": uid }));
+        }
+        let body = Patch::Strategic(body);
+        let updated = self
+            .api
+            .patch_status(node.name(), &PatchParams::default(), &body)
+            .await?;
+        Ok(updated.metadata.resource_version)
+    }
+
     /// Deletes exactly this Node, not a new one of the same name (REQ-LIFE-14).
     ///
     /// # Errors
@@ -217,6 +248,71 @@ impl NodeWrites {
         self.api.delete(node.name(), &params).await?;
         Ok(())
     }
+
+    /// Gives pod ranges to exactly this Node, the primary family first; answers with the Node as it
+    /// is then. A merge patch, because a strategic one adds to a list that somebody else set
+    /// meanwhile instead of being refused. Without a resource version: the API server lets nobody
+    /// change ranges once they are set, and a heartbeat must not make the write conflict.
+    ///
+    /// # Errors
+    /// [`is_invalid`](NodeWriteError::is_invalid) when the Node has other ranges already.
+    pub async fn set_pod_cidrs(
+        &self,
+        node: &Node,
+        cidrs: &[String],
+    ) -> Result<Node, NodeWriteError> {
+        let body = Patch::Merge(pod_cidrs_body(node, cidrs));
+        let params = PatchParams::default();
+        let mut now = self.api.patch(node.name(), &params, &body).await?;
+        trim(&mut now);
+        Ok(now)
+    }
+
+    /// Sets the condition `NetworkUnavailable` of exactly this Node to `False`, as the manager of
+    /// Google Cloud does for machines whose pod ranges the cloud routes by itself. The condition's
+    /// times stay when it exists.
+    ///
+    /// # Errors
+    /// The API server's answer, or none.
+    pub async fn set_network_available(
+        &self,
+        node: &Node,
+        now: Timestamp,
+    ) -> Result<(), NodeWriteError> {
+        let body = Patch::Strategic(network_available_body(node, now));
+        self.api
+            .patch_status(node.name(), &PatchParams::default(), &body)
+            .await?;
+        Ok(())
+    }
+}
+
+fn pod_cidrs_body(node: &Node, cidrs: &[String]) -> Value {
+    json!({
+        "metadata": { "uid": node.metadata.uid },
+        "spec": { "podCIDR": cidrs.first(), "podCIDRs": cidrs },
+    })
+}
+
+fn network_available_body(node: &Node, now: Timestamp) -> Value {
+    let mut condition = json!({
+        "type": NETWORK_UNAVAILABLE,
+        "status": "False",
+        "reason": "RouteCreated",
+        "message": "NodeController create implicit route",
+    });
+    if node.condition(NETWORK_UNAVAILABLE).is_none()
+        && let Some(fields) = condition.as_object_mut()
+    {
+        // Whole seconds, as the API has them.
+        let now = json!(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        fields.insert("lastHeartbeatTime".to_owned(), now.clone());
+        fields.insert("lastTransitionTime".to_owned(), now);
+    }
+    json!({
+        "metadata": { "uid": node.metadata.uid },
+        "status": { "conditions": [condition] },
+    })
 }
 
 #[cfg(test)]
@@ -253,6 +349,40 @@ mod tests {
             json!({
                 "metadata": {"resourceVersion": "7"},
                 "spec": {"providerID": "x://1", "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            })
+        );
+    }
+    /// REQ-NODE-29, REQ-IPAM-01
+    #[test]
+    fn pod_ranges_and_the_network_condition_are_written_to_exactly_this_node() {
+        let mut node = Node::default();
+        node.metadata.uid = Some("u1".to_owned());
+        let cidrs = ["10.0.1.0/24".to_owned(), "2001:db8:0:1::/64".to_owned()];
+        assert_eq!(
+            pod_cidrs_body(&node, &cidrs),
+            json!({
+                "metadata": {"uid": "u1"},
+                "spec": {"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24", "2001:db8:0:1::/64"]},
+            })
+        );
+        let now: Timestamp = "2026-01-01T00:00:01.5Z".parse().unwrap();
+        let condition = network_available_body(&node, now)["status"]["conditions"][0].clone();
+        assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:01Z");
+        node.status.conditions.push(super::super::NodeCondition {
+            type_: NETWORK_UNAVAILABLE.to_owned(),
+            status: "True".to_owned(),
+            reason: None,
+        });
+        assert_eq!(
+            network_available_body(&node, now),
+            json!({
+                "metadata": {"uid": "u1"},
+                "status": {"conditions": [{
+                    "type": "NetworkUnavailable",
+                    "status": "False",
+                    "reason": "RouteCreated",
+                    "message": "NodeController create implicit route",
+                }]},
             })
         );
     }

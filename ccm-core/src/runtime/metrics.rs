@@ -7,14 +7,19 @@ use super::BuildInfo;
 use crate::config::ControllerName;
 
 /// What starts the name of a series that the Go managers have too.
-const COMPATIBLE: [&str; 10] = [
+const COMPATIBLE: &[&str] = &[
+    "apiserver_delegated_",
     "cloud_node_lifecycle_controller_",
+    "cloud_provider_webhook_",
     "cloudprovider_",
     "kubernetes_build_info",
+    "kubernetes_healthcheck",
     "leader_election_",
     "node_controller_",
+    "node_ipam_controller_",
     "process_",
     "rest_client_",
+    "route_controller_",
     "running_managed_controllers",
     "service_controller_",
     "workqueue_",

@@ -11,6 +11,7 @@ mod manager;
 mod metrics;
 mod queue;
 mod random;
+mod rbac;
 mod reference;
 mod serving;
 mod shutdown;
@@ -20,11 +21,18 @@ pub use clock::Clock;
 pub use context::Context;
 pub use fence::Fence;
 pub use health::{Gate, Health, Probe, ProbeQuery, ProbeReport};
+pub use leader::{
+    Acquired, Elector, ElectorParts, LeaderMetrics, Leadership, LeadershipLost, Lost, identity,
+};
 pub use loops::{LoopReport, LoopReporter, Loops};
 pub use manager::{Manager, ManagerError};
 pub use metrics::{names_without_home, register_process_metrics};
 pub use queue::{Backoff, Outcome, QueueMetrics, Work, WorkQueue, run_workers};
 pub use random::Random;
+pub use rbac::{
+    Identity, LeaseName, Missing, Part, Permission, PermissionCheck, RbacOptions,
+    check_permissions, permissions, rbac_manifest, rbac_reference,
+};
 pub use reference::{EVENTS, EventRow, SampleMetrics, events_reference, metrics_reference, note};
 pub use serving::{router, serve};
 pub use shutdown::{Ended, Ending, Tasks};

@@ -26,6 +26,18 @@ impl Binaries {
     }
 }
 
+/// The candidate of the Go library's leader election: what `CCM_GO_LEADER` names, else the one in
+/// the cache folder that `cargo xtask setup` fills.
+///
+/// # Errors
+/// It is in neither place.
+pub fn go_leader() -> Result<PathBuf> {
+    match variable("CCM_GO_LEADER") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => find("client-go-leader"),
+    }
+}
+
 fn find(name: &str) -> Result<PathBuf> {
     let folders: Vec<PathBuf> = [
         variable("KUBEBUILDER_ASSETS").map(PathBuf::from),

@@ -12,7 +12,7 @@ mod manager;
 mod process;
 
 pub use api_server::{ApiServer, AuditCounts};
-pub use binaries::{Binaries, variable};
+pub use binaries::{Binaries, go_leader, variable};
 pub use kubeconfig::kubeconfig;
 pub use manager::{Manager, ManagerOptions, cloud_config};
 pub use process::{Process, free_port};

@@ -138,6 +138,7 @@ impl Site {
             http,
             clock: build.clock.clone(),
             registry: &build.metrics,
+            fence: build.fence.clone(),
         })
         .await
         .map_err(|e| BuildError::Config(format!("metrics of the AWS provider: {e}")))?;

@@ -642,6 +642,7 @@ async fn a_lookup_of_nothing_is_refused_without_a_call() {
         http: world.http(),
         clock: Clock::anchored(Options::default().start),
         registry: &world.registry,
+        fence: Fence::open(),
     })
     .await
     .unwrap();
@@ -654,4 +655,52 @@ async fn a_lookup_of_nothing_is_refused_without_a_call() {
         "expected at least one instance ID, found 0"
     );
     assert!(world.sent().is_empty());
+}
+
+/// The fence is closed: reads go on, what changes something is not sent, at no attempt.
+#[tokio::test(start_paused = true)]
+async fn without_the_lease_reads_go_on_and_nothing_that_changes_the_cloud_is_sent() {
+    use crate::api::{Clients, Connect, Ec2, SdkEc2};
+    let world = World::new(1);
+    let config = crate::config::CloudConfig::load(None).unwrap();
+    let fence = Fence::waiting();
+    let clients = Clients::connect(Connect {
+        config: &config,
+        env: &Env::new(world.env.clone()),
+        region: "us-west-2",
+        http: world.http(),
+        clock: Clock::anchored(Options::default().start),
+        registry: &world.registry,
+        fence: fence.clone(),
+    })
+    .await
+    .unwrap();
+    let id = world.cluster.instance_ids[0].clone();
+    let start = world.sim.calls().start();
+    let tag = || {
+        let tag = aws_sdk_ec2::types::Tag::builder()
+            .key("a")
+            .value("b")
+            .build();
+        clients.ec2.create_tags().resources(&id).tags(tag).send()
+    };
+    let ids = [crate::instances::InstanceId::from_cloud(id.clone())];
+    let found = SdkEc2::new(&clients)
+        .describe_instances(&ids)
+        .await
+        .unwrap();
+    assert_eq!(found.len(), 1);
+    let error = tag().await.unwrap_err();
+    let text = format!("{:?}", aws_sdk_ec2::error::DisplayErrorContext(&error));
+    assert!(
+        text.contains("does not hold the leader election lease"),
+        "{text}"
+    );
+    assert_eq!(world.sim.calls().writes_since(start).len(), 0);
+    fence.extend(Instant::now() + Duration::from_secs(10));
+    tag().await.unwrap();
+    assert_eq!(world.sim.calls().writes_since(start).len(), 1);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tag().await.unwrap_err();
+    assert_eq!(world.sim.calls().writes_since(start).len(), 1);
 }

@@ -1,1 +1,27 @@
-//! Routes to the pods of every Node (specification: controllers §5).
+//! The route controller: one route in the cloud for each range of pod addresses of each Node
+//! (specification: controllers §5).
+//!
+//! | File | What it decides |
+//! |---|---|
+//! | `start` | whether the controller runs, and for which ranges |
+//! | `plan` | which routes go and come, and what each Node still misses |
+//! | `schedule` | in which calls, and in which order: what is in a route's way goes first |
+//! | `condition` | the condition `NetworkUnavailable`, and whether it is to be written |
+//! | `trigger` | what begins a pass, and how far apart passes are |
+//! | `pass` | one pass. All calls to the cloud are there |
+//! | `announce` | its last part. All calls to the API server are there |
+//! | `controller` | when: by the clock, or by changes of Nodes |
+
+mod announce;
+mod condition;
+mod controller;
+mod metrics;
+mod pass;
+mod plan;
+mod schedule;
+mod start;
+mod trigger;
+
+pub use controller::RouteController;
+pub(crate) use metrics::sample_metrics;
+pub use start::{RouteStart, RouteStartError};

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    backends::BackendsCache,
     events::Events,
     memory::Memory,
     metrics::{Metrics, Pass},
@@ -50,6 +51,7 @@ impl ServiceController {
         let worker = Arc::new(Worker {
             services: services.store(),
             nodes: nodes.store(),
+            backends: BackendsCache::new(nodes.store()),
             cloud,
             writes: ServiceWrites::new(context.client.clone()),
             events: Events::new(context.recorder(SOURCE)),
@@ -64,6 +66,7 @@ impl ServiceController {
         services.listen(move |change| on_service(&listener, change));
         let (listener, queue) = (Arc::clone(&worker), node_queue.clone());
         nodes.listen(move |change| {
+            listener.backends.observe(change);
             if node_matters(&listener.memory, change) {
                 queue.add(());
             }
@@ -152,9 +155,8 @@ fn node_matters(memory: &Memory, change: &Change<Node>) -> bool {
 /// Hands every Service whose backends differ from the current Nodes to the Service queue: the
 /// worker of that key gives the load balancer the new ones.
 fn fan_out(worker: &Worker) {
-    let nodes = targets::eligible(worker.nodes.list());
     let pass = Arc::new(Pass::start(&worker.metrics));
-    for key in worker.memory.behind(&nodes, &pass) {
+    for key in worker.memory.behind(&worker.backends.get(), &pass) {
         worker.queue.add(key);
     }
 }
@@ -167,6 +169,7 @@ async fn resync(worker: &Worker, shutdown: &CancellationToken) {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(RESYNC_PERIOD) => {}
         }
+        worker.backends.forget();
         for service in worker.services.list() {
             let key = ObjectKey::of(service.as_ref());
             let latest = worker.memory.latest(&key, &worker.services);

@@ -12,6 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
+    backends::Backends,
     metrics::Pass,
     predicates::{has_cleanup_finalizer, wants_load_balancer},
     status,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     cloud::Note,
-    kube::{LoadBalancerStatus, Node, ObjectKey, Service, Store},
+    kube::{LoadBalancerStatus, ObjectKey, Service, Store},
 };
 
 /// How far a Service has come.
@@ -62,7 +63,7 @@ pub(super) struct Entry {
     /// answers for it.
     pub status: Option<LoadBalancerStatus>,
     /// The backends that the cloud was last given, stored before the call.
-    pub targets: Option<Arc<TargetSet>>,
+    pub targets: Option<TargetSet>,
     /// Whether these backends were refused: they are given again after the next failed ensure.
     pub hosts_owed: bool,
     /// Whether the labels of Nodes choose the backends.
@@ -136,19 +137,6 @@ struct State {
     written: BTreeMap<ObjectKey, Arc<Service>>,
     /// Keys being worked on or waiting for a retry.
     engaged: BTreeSet<ObjectKey>,
-    /// The newest set of backends, without and with labels: equal sets are kept once.
-    current: [Arc<TargetSet>; 2],
-}
-
-impl State {
-    fn targets(&mut self, nodes: &[Arc<Node>], with_labels: bool) -> Arc<TargetSet> {
-        let [plain, labelled] = &mut self.current;
-        let current = if with_labels { labelled } else { plain };
-        if !current.is(nodes, with_labels) {
-            *current = Arc::new(TargetSet::of(nodes, with_labels));
-        }
-        Arc::clone(current)
-    }
 }
 
 /// The memory of all Services. The lock is never held across an await.
@@ -253,11 +241,6 @@ impl Memory {
         })
     }
 
-    /// The set of these backends, shared with whoever has the same one.
-    pub(super) fn targets(&self, nodes: &[Arc<Node>], with_labels: bool) -> Arc<TargetSet> {
-        self.with(|state| state.targets(nodes, with_labels))
-    }
-
     /// Whether any Service chooses its backends by label.
     pub(super) fn any_labels_matter(&self) -> bool {
         self.with(|state| state.entries.values().any(|entry| entry.labels_matter))
@@ -266,19 +249,13 @@ impl Memory {
     /// The Services whose load balancers do not have these backends yet and may be given them.
     /// A Service that never had a load balancer, or is being deleted, is not among them: a node
     /// change must not cut its back-off short.
-    pub(super) fn behind(&self, nodes: &[Arc<Node>], pass: &Arc<Pass>) -> Vec<ObjectKey> {
+    pub(super) fn behind(&self, backends: &Backends, pass: &Arc<Pass>) -> Vec<ObjectKey> {
         self.with(|state| {
             let now = Instant::now();
-            let any_labels = state.entries.values().any(|entry| entry.labels_matter);
-            let plain = state.targets(nodes, false);
-            let labelled = any_labels.then(|| state.targets(nodes, true));
             let mut behind = Vec::new();
             for (key, entry) in &mut state.entries {
-                let current = match &labelled {
-                    Some(labelled) if entry.labels_matter => labelled,
-                    _ => &plain,
-                };
-                if entry.takes_hosts(now) && entry.targets.as_ref() != Some(current) {
+                let current = backends.targets(entry.labels_matter);
+                if entry.takes_hosts(now) && entry.targets != Some(current) {
                     entry.pass = Some(Arc::clone(pass));
                     behind.push(key.clone());
                 }
@@ -351,22 +328,5 @@ mod tests {
         memory.update(&key, &service, |entry| entry.sent = true);
         assert!(!memory.drop_unsent(&key));
         assert!(memory.entry(&key).is_some());
-    }
-
-    #[test]
-    fn equal_sets_of_backends_are_kept_once() {
-        let memory = Memory::default();
-        let nodes = |names: &[&str]| -> Vec<Arc<Node>> {
-            names
-                .iter()
-                .map(|name| Arc::new(fixtures::node(name)))
-                .collect()
-        };
-        let first = memory.targets(&nodes(&["a", "b"]), false);
-        let again = memory.targets(&nodes(&["a", "b"]), false);
-        assert!(Arc::ptr_eq(&first, &again));
-        let other = memory.targets(&nodes(&["a"]), false);
-        assert_ne!(first, other);
-        assert_ne!(memory.targets(&nodes(&["a"]), true), other);
     }
 }

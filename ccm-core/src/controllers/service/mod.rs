@@ -5,12 +5,14 @@
 //! | `controller` | which change puts which key into which queue |
 //! | `sync` | what to do about one key: pure |
 //! | `worker` | doing it: cloud calls, writes, events |
+//! | `backends` | the Nodes behind all load balancers, worked out once |
 //! | `memory` | what is kept of each Service between two runs |
 //! | [`predicates`] | which Services are ours |
 //! | [`needs_update()`] | which changes of a Service matter |
 //! | [`targets`] | which Nodes are backends, which changes of a Node matter |
 //! | [`source_ranges`], [`health_check`] | helpers for providers |
 
+mod backends;
 mod controller;
 mod events;
 #[cfg(test)]

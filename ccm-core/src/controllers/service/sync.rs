@@ -44,7 +44,7 @@ pub(super) enum Operation {
 pub(super) fn decide(
     service: Option<&Service>,
     entry: Option<&Entry>,
-    targets: &TargetSet,
+    targets: TargetSet,
     now: Instant,
 ) -> Operation {
     let replaced = |service: &Service| entry.is_some_and(|e| e.service.uid() != service.uid());
@@ -89,8 +89,8 @@ pub(super) fn decide(
     }
 }
 
-fn hosts(entry: &Entry, targets: &TargetSet, now: Instant) -> Operation {
-    if entry.takes_hosts(now) && entry.targets.as_deref() != Some(targets) {
+fn hosts(entry: &Entry, targets: TargetSet, now: Instant) -> Operation {
+    if entry.takes_hosts(now) && entry.targets != Some(targets) {
         return Operation::UpdateHosts;
     }
     Operation::Nothing
@@ -136,7 +136,7 @@ mod tests {
         let mut entry = Entry::new(Arc::new(service.clone()), now);
         entry.phase = Phase::Settled;
         entry.status = Some(address());
-        entry.targets = Some(Arc::new(targets(&["a"])));
+        entry.targets = Some(targets(&["a"]));
         entry.verify_at = now + Duration::from_secs(60);
         (service, entry)
     }
@@ -191,7 +191,7 @@ mod tests {
             ),
             (
                 "other backends",
-                |_, e| e.targets = Some(Arc::new(targets(&["b"]))),
+                |_, e| e.targets = Some(targets(&["b"])),
                 Op::UpdateHosts,
             ),
             (
@@ -268,12 +268,12 @@ mod tests {
         for (what, edit, want) in cases {
             let (mut service, mut entry) = settled(now);
             edit(&mut service, &mut entry);
-            let got = decide(Some(&service), Some(&entry), &targets(&["a"]), now);
+            let got = decide(Some(&service), Some(&entry), targets(&["a"]), now);
             assert_eq!(got, want, "{what}");
         }
         let (_, entry) = settled(now);
         assert_eq!(
-            decide(None, Some(&entry), &targets(&["a"]), now),
+            decide(None, Some(&entry), targets(&["a"]), now),
             Op::DeleteRemembered
         );
     }
@@ -358,7 +358,7 @@ mod tests {
                 hosts: true,
             });
             edit(&mut service, &mut entry);
-            let got = decide(Some(&service), Some(&entry), &targets(&["a"]), now);
+            let got = decide(Some(&service), Some(&entry), targets(&["a"]), now);
             assert_eq!(got, want, "{what}");
         }
     }
@@ -422,9 +422,9 @@ mod tests {
         for (what, edit, want) in cases {
             let mut service = fixtures::finalized();
             edit(&mut service);
-            let got = decide(Some(&service), None, &targets(&[]), now);
+            let got = decide(Some(&service), None, targets(&[]), now);
             assert_eq!(got, want, "{what}");
         }
-        assert_eq!(decide(None, None, &targets(&[]), now), Op::Nothing);
+        assert_eq!(decide(None, None, targets(&[]), now), Op::Nothing);
     }
 }

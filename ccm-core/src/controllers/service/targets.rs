@@ -1,7 +1,11 @@
 //! Which Nodes stand behind the load balancers, and which changes of a Node matter
 //! (specification: controllers §4.7, §4.8).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use crate::kube::Node;
 
@@ -48,42 +52,39 @@ pub fn labels_changed(old: &Node, new: &Node) -> bool {
     old.metadata.labels.as_ref().unwrap_or(&none) != new.metadata.labels.as_ref().unwrap_or(&none)
 }
 
-/// What counts of each backend when two sets are compared.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TargetSet(BTreeMap<String, Target>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    provider_id: Option<String>,
-    /// Only for Services whose backends are chosen by label.
-    labels: Option<BTreeMap<String, String>>,
+/// What counts of the backends when two sets are compared: their names, provider ids and, where
+/// they matter, labels. Only a digest is kept, so that a set costs the same for any number of
+/// Nodes; two different sets look the same once in 2^128 times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetSet {
+    count: usize,
+    digest: [u64; 2],
 }
 
 impl TargetSet {
-    /// The set of these backends; with their labels when the labels matter.
+    /// The set of these backends, in any order; with their labels when the labels matter.
     pub fn of(nodes: &[Arc<Node>], with_labels: bool) -> Self {
-        let target = |node: &Arc<Node>| {
-            let target = Target {
-                provider_id: node.provider_id().map(str::to_owned),
-                labels: with_labels.then(|| node.metadata.labels.clone().unwrap_or_default()),
-            };
-            (node.name().to_owned(), target)
-        };
-        Self(nodes.iter().map(target).collect())
+        let mut digest = [0_u64; 2];
+        for node in nodes {
+            for (half, sum) in (0_u8..).zip(&mut digest) {
+                *sum = sum.wrapping_add(hash(half, node, with_labels));
+            }
+        }
+        Self {
+            count: nodes.len(),
+            digest,
+        }
     }
+}
 
-    /// Whether this is the set of these backends; allocates nothing.
-    pub(super) fn is(&self, nodes: &[Arc<Node>], with_labels: bool) -> bool {
-        let none = BTreeMap::new();
-        let same = |node: &Arc<Node>| {
-            self.0.get(node.name()).is_some_and(|target| {
-                let labels = node.metadata.labels.as_ref().unwrap_or(&none);
-                target.provider_id.as_deref() == node.provider_id()
-                    && target.labels.as_ref() == with_labels.then_some(labels)
-            })
-        };
-        self.0.len() == nodes.len() && nodes.iter().all(same)
+fn hash(half: u8, node: &Node, with_labels: bool) -> u64 {
+    let labels = with_labels.then(|| node.metadata.labels.iter().flatten());
+    let mut hasher = DefaultHasher::new();
+    (half, node.name(), node.provider_id(), with_labels).hash(&mut hasher);
+    for label in labels.into_iter().flatten() {
+        label.hash(&mut hasher);
     }
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -214,9 +215,7 @@ mod tests {
     fn two_sets_are_equal_when_names_and_provider_ids_are() {
         let set = |nodes: &[Node], labels| {
             let nodes: Vec<_> = nodes.iter().cloned().map(Arc::new).collect();
-            let set = TargetSet::of(&nodes, labels);
-            assert!(set.is(&nodes, labels));
-            set
+            TargetSet::of(&nodes, labels)
         };
         let (a, b) = (node("a"), node("b"));
         let mut late = a.clone();

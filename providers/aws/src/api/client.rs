@@ -24,10 +24,13 @@ use aws_types::{
     SdkConfig,
     sdk_config::{SharedTimeSource, TimeSource},
 };
-use ccm_core::{config::Env, runtime::Clock};
+use ccm_core::{
+    config::Env,
+    runtime::{Clock, Fence},
+};
 use prometheus::Registry;
 
-use super::{ApiCalls, ApiMetrics, credentials};
+use super::{ApiCalls, ApiMetrics, credentials, fence::Fenced};
 use crate::config::{CloudConfig, EndpointService, unmatched};
 
 /// How long a connection may take to open. The SDK's value for calls within a region.
@@ -57,6 +60,8 @@ pub struct Connect<'a> {
     pub clock: Clock,
     /// Where the series go.
     pub registry: &'a Registry,
+    /// Asked before every attempt of a call that changes something.
+    pub fence: Fence,
 }
 
 /// The clients, each with its door.
@@ -87,12 +92,14 @@ impl Clients {
         let base = credentials::with_credentials(&connect, base(&connect), &metrics).await;
         let (config, env, region) = (connect.config, connect.env, connect.region);
 
-        let mut ec2 = aws_sdk_ec2::config::Builder::from(&base);
+        let mut ec2 =
+            aws_sdk_ec2::config::Builder::from(&base).interceptor(Fenced(connect.fence.clone()));
         ec2.set_endpoint_url(endpoint_url(env, "EC2"));
         if let Some(fixed) = FixedEndpoint::find(config, EndpointService::Ec2, region) {
             ec2 = ec2.endpoint_url(fixed.0.url()).endpoint_resolver(fixed);
         }
-        let mut elbv2 = aws_sdk_elasticloadbalancingv2::config::Builder::from(&base);
+        let mut elbv2 = aws_sdk_elasticloadbalancingv2::config::Builder::from(&base)
+            .interceptor(Fenced(connect.fence.clone()));
         elbv2.set_endpoint_url(endpoint_url(env, "ELASTIC_LOAD_BALANCING_V2"));
         if let Some(fixed) = FixedEndpoint::find(config, EndpointService::Elbv2, region) {
             elbv2 = elbv2.endpoint_url(fixed.0.url()).endpoint_resolver(fixed);

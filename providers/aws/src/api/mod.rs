@@ -5,6 +5,7 @@ mod client;
 mod credentials;
 mod ec2;
 pub mod elbv2;
+mod fence;
 mod metadata;
 mod metrics;
 pub mod network;

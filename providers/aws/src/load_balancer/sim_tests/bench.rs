@@ -14,7 +14,7 @@ use ccm_core::{
     cloud::{CloudError, ConfigFile, Ensured, LoadBalancers, Note},
     config::Env,
     kube::{LoadBalancerStatus, Node, Service},
-    runtime::Clock,
+    runtime::{Clock, Fence},
 };
 
 use crate::{
@@ -175,6 +175,7 @@ async fn manager(sim: &CloudSim, settings: Settings) -> AwsLoadBalancers {
         http: ccm_cloudsim::sdk::http_client(sim),
         clock: Clock::anchored("2026-01-01T00:00:00Z".parse().unwrap()),
         registry: &prometheus::Registry::new(),
+        fence: Fence::open(),
     })
     .await
     .unwrap();

@@ -1,0 +1,130 @@
+//! The settings of the controllers.
+
+use std::collections::BTreeSet;
+
+use super::check::Check;
+use crate::config::{
+    ControllerName, FeatureGate, LowArgs, NodeIpamSettings, NodeLifecycleSettings, NodeSettings,
+    RouteSettings, ServiceSettings,
+};
+
+/// The values of `--cidr-allocator-type`; which of them a provider has, it says itself.
+const ALLOCATORS: [&str; 4] = [
+    "RangeAllocator",
+    "CloudAllocator",
+    "IPAMFromCluster",
+    "IPAMFromCloud",
+];
+
+pub(super) fn node(args: &LowArgs, check: &mut Check<'_>) -> NodeSettings {
+    let syncs = check.workers("--concurrent-node-syncs", args.concurrent_node_syncs);
+    let updates = args.concurrent_node_status_updates;
+    check.that(updates >= 0, || {
+        format!("--concurrent-node-status-updates must not be negative, got {updates}")
+    });
+    NodeSettings {
+        syncs,
+        status_updates: usize::try_from(updates)
+            .ok()
+            .filter(|n| *n > 0)
+            .unwrap_or(syncs),
+        status_update_period: check.period(
+            "--node-status-update-frequency",
+            args.node_status_update_frequency,
+        ),
+        label_refresh: args.node_label_refresh,
+    }
+}
+
+pub(super) fn node_lifecycle(args: &LowArgs, check: &mut Check<'_>) -> NodeLifecycleSettings {
+    let confirmations = args.node_deletion_confirmations;
+    check.that(confirmations >= 1, || {
+        format!("--node-deletion-confirmations must be at least 1, got {confirmations}")
+    });
+    let share = args.node_deletion_max_share;
+    check.that(
+        share.is_none_or(|share| share > 0.0 && share <= 1.0),
+        || {
+            format!(
+                "--node-deletion-max-share must be above 0 and at most 1, got {}",
+                share.unwrap_or_default()
+            )
+        },
+    );
+    NodeLifecycleSettings {
+        syncs: check.workers(
+            "--concurrent-node-lifecycle-syncs",
+            args.concurrent_node_lifecycle_syncs,
+        ),
+        monitor_period: check.period("--node-monitor-period", args.node_monitor_period),
+        deletion_confirmations: u32::try_from(confirmations).unwrap_or(1),
+        max_deletion_share: share,
+    }
+}
+
+pub(super) fn service(args: &LowArgs, check: &mut Check<'_>) -> ServiceSettings {
+    ServiceSettings {
+        syncs: check.workers("--concurrent-service-syncs", args.concurrent_service_syncs),
+        verify_period: check.period("--service-verify-period", args.service_verify_period),
+    }
+}
+
+pub(super) fn route(args: &LowArgs, check: &mut Check<'_>) -> RouteSettings {
+    RouteSettings {
+        configure: args.configure_cloud_routes,
+        cluster_cidr: args.cluster_cidr.clone(),
+        period: check.period(
+            "--route-reconciliation-period",
+            args.route_reconciliation_period,
+        ),
+        watch: args.feature_gates.enabled(FeatureGate::WatchBasedRoutes),
+    }
+}
+
+/// What is wrong for every provider is found here; the rest of the table in §6.1 by the controller,
+/// which knows the provider.
+pub(super) fn node_ipam(
+    args: &LowArgs,
+    controllers: &BTreeSet<ControllerName>,
+    check: &mut Check<'_>,
+) -> NodeIpamSettings {
+    let wanted = args.allocate_node_cidrs && controllers.contains(&ControllerName::NodeIpam);
+    let allocator = &args.cidr_allocator_type;
+    check.that(!wanted || ALLOCATORS.contains(&allocator.as_str()), || {
+        let known = ALLOCATORS.join(", ");
+        format!("--cidr-allocator-type must be one of {known}, got {allocator:?}")
+    });
+    let services = &args.service_cluster_ip_range;
+    check.that(services.split(',').count() <= 2, || {
+        format!(
+            "--service-cluster-ip-range must hold at most two ranges, comma separated, got \
+             {services:?}"
+        )
+    });
+    for (flag, length, longest) in [
+        ("--node-cidr-mask-size", args.node_cidr_mask_size, 128),
+        (
+            "--node-cidr-mask-size-ipv4",
+            args.node_cidr_mask_size_ipv4,
+            32,
+        ),
+        (
+            "--node-cidr-mask-size-ipv6",
+            args.node_cidr_mask_size_ipv6,
+            128,
+        ),
+    ] {
+        check.that((0..=longest).contains(&length), || {
+            format!("{flag} must be 0 (not given) to {longest}, got {length}")
+        });
+    }
+    NodeIpamSettings {
+        allocate: args.allocate_node_cidrs,
+        cluster_cidr: args.cluster_cidr.clone(),
+        service_cluster_ip_range: services.clone(),
+        allocator_type: allocator.clone(),
+        mask_size: args.node_cidr_mask_size,
+        mask_size_ipv4: args.node_cidr_mask_size_ipv4,
+        mask_size_ipv6: args.node_cidr_mask_size_ipv6,
+    }
+}

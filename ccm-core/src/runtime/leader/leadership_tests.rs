@@ -1,0 +1,134 @@
+//! One and two locks of a process, against a simulated API server, on virtual time.
+
+use std::time::Duration;
+
+use ccm_kubesim::Outage;
+use serde_json::json;
+use tokio::time::advance;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Acquired, Leadership,
+    fixtures_tests::{NAME, NAMESPACE, World},
+};
+use crate::{config::LockOf, runtime::Fence};
+
+const SOON: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(15);
+/// The default name of the second Lease.
+const SECOND: &str = "cloud-provider-extraction-migration";
+
+/// The two electors of a process under leader migration.
+fn migrating(world: &mut World, identity: &str) -> Leadership {
+    let main = world.elector(identity);
+    world.settings.name = SECOND.to_owned();
+    let second = world.elector(identity);
+    world.settings.name = NAME.to_owned();
+    Leadership::start(main, Some(second))
+}
+
+async fn acquired(leadership: &Leadership, lock: LockOf, limit: Duration) -> bool {
+    tokio::time::timeout(limit, leadership.acquired(lock))
+        .await
+        .is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_migration_lock_is_taken_after_the_main_lock_and_its_controllers_need_both() {
+    let mut world = World::new();
+    world
+        .sim
+        .apply_direct(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": SECOND, "namespace": NAMESPACE },
+            "spec": { "holderIdentity": "kube-controller-manager", "leaseDurationSeconds": 60 },
+        }))
+        .unwrap();
+    let leadership = migrating(&mut world, "one");
+    assert!(acquired(&leadership, LockOf::Main, SOON).await);
+    assert!(!acquired(&leadership, LockOf::Migration, SOON * 50).await);
+    let (main, both) = (
+        leadership.fence(LockOf::Main),
+        leadership.fence(LockOf::Migration),
+    );
+    assert!(main.is_passable() && !both.is_passable());
+    assert!(acquired(&leadership, LockOf::Migration, SOON * 15).await);
+    assert!(main.is_passable() && both.is_passable());
+    assert!(!acquired(&leadership, LockOf::Elsewhere, SOON * 60).await);
+    assert!(!leadership.fence(LockOf::Elsewhere).is_passable());
+    leadership.release().await;
+    assert!(!main.is_passable() && !both.is_passable());
+    assert_eq!(world.holder(), "");
+    let lease = world.sim.get("leases", NAMESPACE, SECOND).unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn losing_either_lock_is_a_loss_that_names_it() {
+    for name in [NAME, SECOND] {
+        let mut world = World::new();
+        let leadership = migrating(&mut world, "one");
+        assert!(acquired(&leadership, LockOf::Migration, SOON).await);
+        let both = leadership.fence(LockOf::Migration);
+        let early = tokio::time::timeout(LEASE, leadership.lost()).await;
+        assert!(early.is_err(), "{early:?}");
+        let theft = json!({ "spec": { "holderIdentity": "thief" } });
+        let sim = &world.sim;
+        sim.patch_merge("leases", NAMESPACE, name, &theft).unwrap();
+        let lost = leadership.lost().await.to_string();
+        assert!(lost.contains(name) && lost.contains("thief"), "{lost}");
+        assert!(!both.is_passable());
+        leadership.release().await;
+        let lease = world.sim.get("leases", NAMESPACE, name).unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], "thief");
+    }
+}
+
+/// REQ-APP-29
+#[tokio::test(start_paused = true)]
+async fn health_watches_both_locks() {
+    for hung in [SECOND, NAME] {
+        let mut world = World::new();
+        let mut main = world.elector("one");
+        world.settings.name = SECOND.to_owned();
+        let mut second = world.elector("one");
+        let stop = CancellationToken::new();
+        // One of them hangs: it is acquired here and never renewed.
+        let is_main = hung == NAME;
+        let stuck = if is_main { &mut main } else { &mut second };
+        assert_eq!(stuck.acquire(&stop).await, Acquired::Leading);
+        let (fine, stuck) = (main.health(), second.health());
+        advance(Duration::from_secs(36)).await;
+        assert_eq!((fine(), stuck()), (!is_main, is_main));
+        let leadership = Leadership::start(main, Some(second));
+        assert!(!leadership.health()(), "{hung}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_election_everything_is_open_and_nothing_is_lost() {
+    let leadership = Leadership::without_election();
+    leadership.acquired(LockOf::Main).await;
+    leadership.acquired(LockOf::Migration).await;
+    assert!(leadership.fence(LockOf::Migration).is_passable());
+    assert!(leadership.health()());
+    let lost = tokio::time::timeout(LEASE, leadership.lost()).await;
+    assert!(lost.is_err());
+    leadership.release().await;
+}
+
+/// REQ-APP-13
+#[tokio::test(start_paused = true)]
+async fn without_migration_one_lock_serves_all_controllers() {
+    let world = World::new();
+    let leadership = Leadership::start(world.elector("one"), None);
+    leadership.acquired(LockOf::Migration).await;
+    let fences: Vec<Fence> = [LockOf::Main, LockOf::Migration]
+        .map(|lock| leadership.fence(lock))
+        .into();
+    assert!(fences.iter().all(Fence::is_passable));
+    world.sim.faults().unavailable(Outage::Refused);
+    let lost = leadership.lost().await.reason;
+    assert!(lost.contains("not renewed"), "{lost}");
+    assert!(!fences.iter().any(Fence::is_passable));
+}
