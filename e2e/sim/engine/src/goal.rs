@@ -13,18 +13,28 @@ use crate::{
         model::{FOREIGN, PartKind, Port, Spec, State},
     },
     objects::{
-        CLOUD_TAINT, EXCLUDE, FINALIZER, SHUTDOWN_TAINT, condition, finalizers, has_taint, text,
+        CLOUD_TAINT, EXCLUDE, FINALIZER, SHUTDOWN_TAINT, condition, finalizers, has_taint,
+        is_of_pods, text,
     },
+    world::Network,
 };
 
 /// What is not as it should be; `Ok` when all is. `forgiven`: see [`leftover`].
 ///
 /// # Errors
 /// The first difference.
-pub fn reached(kube: &KubeSim, cloud: &Model, forgiven: &BTreeSet<String>) -> Result<(), String> {
+pub fn reached(
+    kube: &KubeSim,
+    cloud: &Model,
+    network: Network,
+    forgiven: &BTreeSet<String>,
+) -> Result<(), String> {
     let nodes = kube.list("nodes");
     for node in &nodes {
         check_node(node, cloud)?;
+    }
+    if network != Network::None {
+        check_routes(&nodes, cloud)?;
     }
     let services = kube.list("services");
     let members = backends(&nodes);
@@ -100,6 +110,34 @@ fn check_node(node: &Value, cloud: &Model) -> Result<(), String> {
             marked || condition(node, "Ready") == "True",
             "is not marked as shut down",
         ),
+    }
+}
+
+/// One route for each Node, from its range to its machine, and no other one.
+fn check_routes(nodes: &[Value], cloud: &Model) -> Result<(), String> {
+    let mut wanted = BTreeSet::new();
+    for node in nodes {
+        let (name, range) = (text(node, "/metadata/name"), text(node, "/spec/podCIDR"));
+        if !is_of_pods(range) {
+            return Err(format!("Node {name} has no range: {range:?}"));
+        }
+        if condition(node, "NetworkUnavailable") != "False" {
+            return Err(format!("Node {name} is told to have no network"));
+        }
+        let machine = cloud.machine_of(text(node, "/spec/providerID"));
+        wanted.insert((range, machine.map_or("", |machine| machine.id.as_str())));
+    }
+    let routes = cloud
+        .routes
+        .values()
+        .filter(|route| is_of_pods(&route.cidr));
+    let have: Vec<(&str, &str)> = routes
+        .map(|route| (route.cidr.as_str(), route.machine.as_str()))
+        .collect();
+    if have.len() == wanted.len() && have.iter().all(|route| wanted.contains(route)) {
+        Ok(())
+    } else {
+        Err(format!("routes are {have:?}, wanted {wanted:?}"))
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::{
     cloud::{
         MemCloud, Model,
-        model::{FOREIGN, PartKind, Spec},
+        model::{FOREIGN, PartKind, Spec, TableRoute},
     },
     objects::{FINALIZER, MARK, finalizers, text},
     process::Process,
@@ -45,6 +45,10 @@ pub enum Rule {
     ForeignFields,
     /// A Service shows an address that belongs to somebody else.
     WrongStatus,
+    /// Two Nodes have one range of pod addresses, or a range changed.
+    SharedRange,
+    /// A route was deleted that leads to the machine of the Node that has its range.
+    WrongRoute,
     /// A change of the cloud was begun by a process that does not hold the lease.
     Fence,
     /// After the end of all faults the desired state is not reached in time.
@@ -192,6 +196,26 @@ impl Judge {
             return;
         };
         self.compare_marks(before, after);
+        self.compare_ranges(before, after);
+    }
+
+    fn compare_ranges(&self, before: &Value, after: &Value) {
+        let range = |node: &Value| text(node, "/spec/podCIDR").to_owned();
+        let (was, is) = (range(before), range(after));
+        if was == is {
+            return;
+        }
+        let name = text(after, "/metadata/name");
+        let nodes = self.kube.list("nodes");
+        let other = nodes
+            .iter()
+            .find(|node| text(node, "/metadata/name") != name && range(node) == is);
+        if !was.is_empty() || other.is_some() {
+            self.violated(
+                Rule::SharedRange,
+                format!("{name} gets {is}, had {was:?}, it is also {other:?}'s"),
+            );
+        }
     }
 
     fn node_deleted(&self, node: &Value) {
@@ -262,6 +286,17 @@ impl Judge {
         }
     }
 
+    /// Whether a process holds the lease.
+    pub fn leads(&self, process: u32) -> bool {
+        let (resource, namespace, name) = LEASE;
+        let lease = self.kube.get(resource, namespace, name);
+        let mine = self.with(|state| state.identities.get(&process).cloned());
+        match (lease, mine) {
+            (Some(lease), Some(mine)) => text(&lease, "/spec/holderIdentity") == mine,
+            _ => false,
+        }
+    }
+
     // --- the cloud ---
 
     /// A manager begins a call that changes the cloud.
@@ -293,7 +328,26 @@ impl Judge {
                 self.part_made(&part.owner, what);
             }
         }
+        for (name, route) in &before.routes {
+            if !after.routes.contains_key(name) {
+                self.route_deleted(route);
+            }
+        }
         self.owners(&after, what);
+    }
+
+    fn route_deleted(&self, route: &TableRoute) {
+        let cloud = self.cloud.now();
+        let nodes = self.kube.list("nodes");
+        let good = nodes.iter().find(|node| {
+            let machine = cloud.machine_of(text(node, "/spec/providerID"));
+            text(node, "/spec/podCIDR") == route.cidr
+                && machine.is_some_and(|machine| machine.id == route.machine)
+        });
+        if let Some(node) = good {
+            let name = text(node, "/metadata/name");
+            self.violated(Rule::WrongRoute, format!("{route:?}, {name} needs it"));
+        }
     }
 
     fn part_made(&self, uid: &str, what: &str) {

@@ -17,6 +17,14 @@ pub const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balance
 /// The start of every key that others put on objects: it has to survive.
 pub const MARK: &str = "example.com/";
 
+/// The range of all pods.
+pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
+
+/// Whether a range is one of pods.
+pub fn is_of_pods(range: &str) -> bool {
+    range.starts_with("10.244.")
+}
+
 /// The namespace of all Services.
 pub const NAMESPACE: &str = "shop";
 
@@ -59,9 +67,9 @@ pub fn condition<'a>(node: &'a Value, type_: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// A Node as its kubelet registers it.
-pub fn node(name: &str) -> Value {
-    json!({
+/// A Node as its kubelet registers it, with a range of pod addresses if somebody gave it one.
+pub fn node(name: &str, range: Option<&str>) -> Value {
+    let mut node = json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
@@ -74,7 +82,13 @@ pub fn node(name: &str) -> Value {
             { "key": "example.com/quiet", "effect": "PreferNoSchedule" },
         ] },
         "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
-    })
+    });
+    let spec = node.pointer_mut("/spec").and_then(Value::as_object_mut);
+    if let (Some(range), Some(spec)) = (range, spec) {
+        spec.insert("podCIDR".to_owned(), json!(range));
+        spec.insert("podCIDRs".to_owned(), json!([range]));
+    }
+    node
 }
 
 /// The ports of a Service.

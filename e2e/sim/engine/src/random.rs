@@ -90,7 +90,7 @@ fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
 
 fn step(rng: &mut Rng) -> Step {
     let (node, service, ports) = (one(rng, &NODES), one(rng, &SERVICES), one(rng, &PORTS));
-    match rng.u8(0..26) {
+    match rng.u8(0..27) {
         0..=3 => Step::Join(node),
         4 => Step::Stop(node),
         5 => Step::Start(node),
@@ -110,13 +110,14 @@ fn step(rng: &mut Rng) -> Step {
         22 => Step::Recreate(service, ports),
         23 => Step::StripFinalizer(service),
         24 => Step::ClearStatus(service),
+        25 => Step::BreakRoute(node),
         _ => Step::Break(service, one(rng, &PartKind::ALL)),
     }
 }
 
 fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
     let resource = one(rng, &["nodes", "services"]);
-    match rng.u8(0..24) {
+    match rng.u8(0..26) {
         0..=12 => strike(rng),
         13 | 14 => Trouble::Crash,
         15 => Trouble::Freeze(Duration::from_secs(one(rng, &[1, 8, 40]))),
@@ -128,6 +129,8 @@ fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
             let outage = one(rng, &[Outage::Refused, Outage::Status503]);
             Trouble::Away(Duration::from_secs(one(rng, &[2, 15, 120])), outage)
         }
+        22 => Trouble::Clock(one(rng, &[-86_400, -300, 40, 3_600])),
+        23 => Trouble::ExpireByHttp,
         _ => Trouble::CloudLag(lag.mul_f64(rng.f64())),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     objects::condition,
     steps::{Event, Timed},
     trace::{Kind, Op},
-    world::{Options, Plant, World},
+    world::{Network, Options, Plant, World},
 };
 
 /// After the end of all faults the desired state is reached within this: twice the longest
@@ -35,6 +35,10 @@ pub struct Plan {
     pub seed: u64,
     /// Whether operations take seeded times.
     pub seeded_latency: bool,
+    /// Which of the controllers for pod networks run.
+    pub network: Network,
+    /// How many managers run; more than one elect a leader.
+    pub replicas: usize,
     /// How often a load balancer is verified although nothing changed; the default if `None`.
     pub verify_minutes: Option<u32>,
     /// How long a dead manager stays dead.
@@ -54,6 +58,8 @@ impl Default for Plan {
         Self {
             seed: 1,
             seeded_latency: false,
+            network: Network::None,
+            replicas: 1,
             verify_minutes: None,
             restart_after: Duration::from_secs(1),
             quiet: QUIET,
@@ -97,13 +103,14 @@ async fn carry_out(plan: &Plan, plant: &Plant) -> Result<Report> {
         } else {
             Latency::Even
         },
+        network: plan.network,
+        replicas: plan.replicas,
         flags: plan
             .verify_minutes
             .map(|minutes| format!("--service-verify-period={minutes}m"))
             .into_iter()
             .collect(),
         restart_after: plan.restart_after,
-        ..Options::default()
     };
     let mut run = Run {
         world: World::new(options, plant.clone())?,
@@ -147,7 +154,13 @@ impl Run {
 
     fn reached(&self) -> Result<(), String> {
         let forgiven = self.world.lines.judge.forgiven();
-        goal::reached(&self.world.kube, &self.world.cloud.now(), &forgiven)
+        let network = self.world.network();
+        goal::reached(
+            &self.world.kube,
+            &self.world.cloud.now(),
+            network,
+            &forgiven,
+        )
     }
 
     /// Whether no rule was violated meanwhile.
@@ -237,7 +250,10 @@ impl Run {
 /// What is more than the stated periodic operations: machines are described every five minutes, and
 /// listed every five seconds while a Node is not Ready; a load balancer is verified once in a while.
 fn noise(ops: &[Op], world: &World, plan: &Plan) -> Option<String> {
-    let written = |op: &&Op| matches!(op.kind, Kind::ApiWrite | Kind::CloudWrite);
+    let written = |op: &&Op| {
+        let writes = matches!(op.kind, Kind::ApiWrite | Kind::CloudWrite);
+        writes && !op.text.contains(" leases.")
+    };
     if let Some(op) = ops.iter().find(written) {
         return Some(format!("{} at {:?}", op.text, op.at));
     }
@@ -257,6 +273,7 @@ fn noise(ops: &[Op], world: &World, plan: &Plan) -> Option<String> {
         ("describe-machines", every(300) + 1),
         ("list-machines", listed),
         ("get-machine", 0),
+        ("list-routes", every(10) + 1),
     ];
     let (what, limit) = limits
         .into_iter()

@@ -7,6 +7,7 @@ use crate::{
     cloud::model::PartKind,
     run::Plan,
     steps::{Step, Timed},
+    world::Network,
 };
 
 /// A scenario.
@@ -79,6 +80,58 @@ fn nodes() -> Vec<Scenario> {
                 (3_000, Drain("n2")),
             ],
         ),
+    ]
+}
+
+/// Pod address ranges and routes.
+pub fn routes() -> Vec<Scenario> {
+    use Step::{BreakRoute, Drain, Join, Replace, Terminate};
+    let nodes = [(0, Join("n1")), (0, Join("n2"))];
+    let over = |network: Network, mut scenario: Scenario| {
+        scenario.plan.network = network;
+        scenario
+    };
+    vec![
+        over(Network::Routes, scenario("routes-join", &[], &nodes)),
+        over(
+            Network::Routes,
+            scenario("routes-gone", &nodes, &[(0, Terminate("n1"))]),
+        ),
+        over(
+            Network::Routes,
+            scenario("routes-replaced", &nodes, &[(0, Replace("n1"))]),
+        ),
+        over(
+            Network::Routes,
+            scenario("routes-drift", &nodes, &[(0, BreakRoute("n1"))]),
+        ),
+        over(Network::Allocated, scenario("ranges-join", &[], &nodes)),
+        over(
+            Network::Allocated,
+            scenario(
+                "ranges-replaced",
+                &nodes,
+                &[(0, Drain("n2")), (0, Replace("n1"))],
+            ),
+        ),
+    ]
+}
+
+/// Two managers, of which one leads: whoever dies, the other one goes on.
+pub fn leaders() -> Vec<Scenario> {
+    use Step::{Create, Delete, Join};
+    let both = |mut scenario: Scenario| {
+        scenario.plan.replicas = 2;
+        scenario.plan.restart_after = Duration::from_secs(30);
+        scenario
+    };
+    vec![
+        both(scenario("leader-node-join", &[], &[(0, Join("n1"))])),
+        both(scenario(
+            "leader-service",
+            &[(0, Join("n1"))],
+            &[(0, Create("s1", &[80])), (1_000, Delete("s1"))],
+        )),
     ]
 }
 

@@ -51,6 +51,8 @@ pub enum Step {
     StripFinalizer(&'static str),
     /// People clear the status of a Service.
     ClearStatus(&'static str),
+    /// A route to a Node is deleted in the cloud.
+    BreakRoute(&'static str),
     /// A part of a load balancer is deleted in the cloud, with what refers to it.
     Break(&'static str, PartKind),
 }
@@ -60,9 +62,9 @@ pub enum Step {
 pub enum Trouble {
     /// An operation will be struck.
     Strike(Aim, Blow),
-    /// The manager dies now.
+    /// The manager that leads dies now.
     Crash,
-    /// The manager is stopped (`SIGSTOP`) for a time.
+    /// The manager that leads is stopped (`SIGSTOP`) for a time.
     Freeze(Duration),
     /// Changes of a kind reach the watches this much later.
     DelayWatches(&'static str, Duration),
@@ -76,6 +78,10 @@ pub enum Trouble {
     Away(Duration, Outage),
     /// Reads of the cloud lag behind.
     CloudLag(Duration),
+    /// The managers' wall clocks jump: they are wrong by so many seconds.
+    Clock(i64),
+    /// A watch from a forgotten version is refused by an HTTP status, not by an event.
+    ExpireByHttp,
 }
 
 /// One event of a run.

@@ -1,6 +1,13 @@
 //! A cluster in the process: API server, cloud, and the manager's lives.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow};
 use ccm_core::{
@@ -8,7 +15,8 @@ use ccm_core::{
     config::{Env, LowArgs, Settings},
     runtime::{Clock, Manager, ManagerError, Random},
 };
-use ccm_kubesim::KubeSim;
+use ccm_kubesim::{ExpiredStyle, KubeSim};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::{
     sync::Notify,
@@ -28,7 +36,7 @@ use crate::{
     },
     fate::{Fates, Latency},
     judge::{Judge, Rule},
-    objects::{self, EXCLUDE, FINALIZER, NAMESPACE, finalizers, text},
+    objects::{self, CLUSTER_CIDR, EXCLUDE, FINALIZER, NAMESPACE, finalizers, text},
     process::Process,
     steps::{Step, Trouble},
     tap::{Tap, Wiretap},
@@ -64,6 +72,28 @@ impl Plant {
     }
 }
 
+/// Who gives pod address ranges and routes to the Nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Nobody: the controllers for it do not run.
+    None,
+    /// The ranges come with the Node, as from another controller; routes are ours.
+    Routes,
+    /// Ranges and routes are ours.
+    Allocated,
+}
+
+impl Network {
+    fn flags(self) -> Vec<String> {
+        let ranges = format!("--cluster-cidr={CLUSTER_CIDR}");
+        match self {
+            Self::None => vec!["--configure-cloud-routes=false".to_owned()],
+            Self::Routes => vec![ranges],
+            Self::Allocated => vec![ranges, "--allocate-node-cidrs=true".to_owned()],
+        }
+    }
+}
+
 /// How a world is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -71,7 +101,9 @@ pub struct Options {
     pub seed: u64,
     /// How long operations take.
     pub latency: Latency,
-    /// How many managers run.
+    /// Which of the controllers for pod networks run.
+    pub network: Network,
+    /// How many managers run; more than one elect a leader.
     pub replicas: usize,
     /// Flags of the manager besides the usual ones.
     pub flags: Vec<String>,
@@ -84,6 +116,7 @@ impl Default for Options {
         Self {
             seed: 1,
             latency: Latency::Even,
+            network: Network::None,
             replicas: 1,
             flags: Vec::new(),
             restart_after: Duration::from_secs(1),
@@ -120,6 +153,8 @@ pub struct World {
     death: Arc<Notify>,
     /// Services that are created as soon as their name is free.
     waiting: BTreeMap<&'static str, &'static [i32]>,
+    /// By how many seconds the managers' wall clocks are wrong.
+    skew: Arc<AtomicI64>,
     /// When a machine of that name went away.
     ended: BTreeMap<&'static str, Instant>,
     /// Machines that boot, and when their Node registers.
@@ -164,9 +199,15 @@ impl World {
             lives: 0,
             death: Arc::default(),
             waiting: BTreeMap::new(),
+            skew: Arc::default(),
             ended: BTreeMap::new(),
             booting: BTreeMap::new(),
         })
+    }
+
+    /// Which of the controllers for pod networks run.
+    pub const fn network(&self) -> Network {
+        self.options.network
     }
 
     // --- managers ---
@@ -178,11 +219,11 @@ impl World {
         let mut args = vec![
             format!("--cloud-provider={}", provider::NAME),
             "--cluster-name=kite".to_owned(),
-            "--leader-elect=false".to_owned(),
-            "--configure-cloud-routes=false".to_owned(),
+            format!("--leader-elect={}", self.options.replicas > 1),
             "--secure-port=0".to_owned(),
             "--health-bind-address=".to_owned(),
         ];
+        args.extend(self.options.network.flags());
         args.extend(self.options.flags.iter().cloned());
         let low = LowArgs::parse(args).map_err(|errors| anyhow!("{errors:?}"))?;
         let settings = Settings::from_args(&low).map_err(|errors| anyhow!("{errors:?}"))?;
@@ -202,7 +243,7 @@ impl World {
             settings,
             Registry::new(vec![cloud])?,
             Env::new([]),
-            Clock::anchored(self.kube.now()),
+            self.clock(),
             Random::seeded(self.options.seed ^ (u64::from(number) << 40)),
         )
         .with_client(kube::Client::new(tap, "default"));
@@ -222,13 +263,33 @@ impl World {
         })
     }
 
-    /// Kills all managers.
+    /// The wall clock of a manager's machine.
+    fn clock(&self) -> Clock {
+        let (kube, skew) = (self.kube.clone(), Arc::clone(&self.skew));
+        Clock::from_fn(move || {
+            let skew = SignedDuration::from_secs(skew.load(Ordering::Relaxed));
+            let now = kube.now();
+            now.checked_add(skew).unwrap_or(now)
+        })
+    }
+
+    /// The place of the manager that leads; the first one where none does.
+    fn leader(&self) -> usize {
+        let leads = |replica: &Replica| {
+            let life = replica.life.as_ref();
+            life.is_some_and(|life| self.lines.judge.leads(life.process.number))
+        };
+        self.replicas.iter().position(leads).unwrap_or_default()
+    }
+
+    /// Kills the manager that leads.
     pub fn crash(&mut self) {
-        self.lines.trace.world("managers die");
-        for replica in &self.replicas {
-            if let Some(life) = &replica.life {
-                life.process.kill();
-            }
+        let leader = self.leader();
+        if let Some(life) = self.replicas.get(leader).and_then(|at| at.life.as_ref()) {
+            self.lines
+                .trace
+                .world(format!("manager p{} dies", life.process.number));
+            life.process.kill();
         }
     }
 
@@ -326,7 +387,8 @@ impl World {
             Trouble::Strike(aim, blow) => self.lines.fates.arm(aim.clone(), *blow),
             Trouble::Crash => self.crash(),
             Trouble::Freeze(time) => {
-                if let Some(replica) = self.replicas.first_mut()
+                let leader = self.leader();
+                if let Some(replica) = self.replicas.get_mut(leader)
                     && let Some(life) = &replica.life
                 {
                     life.process.freeze(true);
@@ -341,6 +403,8 @@ impl World {
                 faults.unavailable_until(Instant::now() + *time, *outage);
             }
             Trouble::CloudLag(lag) => self.cloud.set_lag(*lag),
+            Trouble::Clock(skew) => self.skew.store(*skew, Ordering::Relaxed),
+            Trouble::ExpireByHttp => faults.expired_style(ExpiredStyle::Http),
         }
     }
 
@@ -350,6 +414,7 @@ impl World {
         self.lines.fates.clear();
         self.kube.faults().clear();
         self.cloud.set_lag(Duration::ZERO);
+        self.skew.store(0, Ordering::Relaxed);
         for replica in &mut self.replicas {
             replica.frozen_until = None;
             if let Some(life) = &replica.life {
@@ -388,6 +453,12 @@ impl World {
                     self.set_ready(name, "True");
                 }
             }
+            Step::BreakRoute(name) => self.cloud.change(|model| {
+                let id = model.machine_named(name).map(|machine| machine.id.clone());
+                model
+                    .routes
+                    .retain(|_, route| Some(&route.machine) != id.as_ref());
+            }),
             Step::Exclude(name, out) => {
                 let value = if out { json!("true") } else { Value::Null };
                 self.patch(
@@ -467,7 +538,11 @@ impl World {
                 None => {
                     self.booting.remove(name);
                     self.lines.trace.world(format!("{name} registers"));
-                    self.apply(objects::node(name));
+                    let ranges = match self.options.network {
+                        Network::Routes => self.free_range(),
+                        Network::None | Network::Allocated => None,
+                    };
+                    self.apply(objects::node(name, ranges.as_deref()));
                 }
                 Some(node) => {
                     let id = text(&node, "/spec/providerID");
@@ -480,6 +555,17 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A range that no Node has, as another controller hands them out: the lowest.
+    fn free_range(&self) -> Option<String> {
+        let nodes = self.kube.list("nodes");
+        let taken: Vec<&str> = nodes
+            .iter()
+            .map(|node| text(node, "/spec/podCIDR"))
+            .collect();
+        let mut ranges = (0..=255).map(|third| format!("10.244.{third}.0/24"));
+        ranges.find(|range| !taken.contains(&range.as_str()))
     }
 
     fn terminate(&mut self, name: &'static str) {
@@ -623,6 +709,8 @@ fn populated() -> ccm_core::cloud::CloudResult<Model> {
         backends: "theirs".to_owned(),
     };
     model.create("theirs", FOREIGN, head)?;
-    model.add_route("theirs", "192.168.7.0/24", "of-somebody-else", None)?;
+    for (name, range) in [("default", "0.0.0.0/0"), ("theirs", "10.243.7.0/24")] {
+        model.add_route(name, range, "of-somebody-else", None)?;
+    }
     Ok(model)
 }

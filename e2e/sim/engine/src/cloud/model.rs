@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ccm_core::cloud::{Class, CloudError, CloudResult};
 
+use crate::objects::is_of_pods;
+
 /// The owner tag of what belongs to another cluster or to people.
 pub const FOREIGN: &str = "somebody-else";
 
@@ -314,7 +316,14 @@ impl Model {
     /// Everything that is not this cluster's, for comparison.
     pub fn foreign(&self) -> Vec<String> {
         let parts = self.parts.values().filter(|part| part.owner == FOREIGN);
-        parts.map(|part| format!("{part:?}")).collect()
+        let routes = self
+            .routes
+            .values()
+            .filter(|route| !is_of_pods(&route.cidr));
+        parts
+            .map(|part| format!("{part:?}"))
+            .chain(routes.map(|route| format!("{route:?}")))
+            .collect()
     }
 }
 
