@@ -46,16 +46,10 @@ impl Exit {
 
 /// How the process ends by an error of the manager (REQ-APP-28).
 pub const fn exit_of(error: &ManagerError) -> Exit {
-    match error {
-        // An unknown name in a flag is a wrong flag.
-        ManagerError::Provider(_)
-        | ManagerError::Client(_)
-        | ManagerError::Listen { .. }
-        | ManagerError::Metrics(_) => Exit::Failure,
-        ManagerError::CloudConfig { .. }
-        | ManagerError::CloudRefused { .. }
-        | ManagerError::NoClusterId(_)
-        | ManagerError::ControllerEnded { .. } => Exit::Fatal,
+    if error.is_fatal() {
+        Exit::Fatal
+    } else {
+        Exit::Failure
     }
 }
 
@@ -87,7 +81,7 @@ pub async fn run(args: Vec<String>, env: Env, shutdown: CancellationToken) -> Ex
         Command::Refuse(errors) => return refuse(&errors),
         Command::Run(run) => *run,
     };
-    logging::init(settings.logging);
+    let verbosity = logging::init(settings.logging);
     tell_of_start(&args, &settings, &clouds);
     let manager = Manager::new(
         settings,
@@ -95,7 +89,9 @@ pub async fn run(args: Vec<String>, env: Env, shutdown: CancellationToken) -> Ex
         env,
         Clock::system(),
         Random::from_system(),
-    );
+    )
+    .with_hostname(hostname())
+    .with_verbosity(verbosity);
     match Box::pin(manager.run(shutdown)).await {
         Ok(()) => {
             tracing::info!("ended");
@@ -105,6 +101,16 @@ pub async fn run(args: Vec<String>, env: Env, shutdown: CancellationToken) -> Ex
             tracing::error!(%error, "ended by an error");
             exit_of(&error)
         }
+    }
+}
+
+/// The kernel's name of this machine or pod: the first part of the name in leader election, as in
+/// the Go managers.
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "unknown".to_owned(),
+        name => name.to_owned(),
     }
 }
 
@@ -149,10 +155,9 @@ fn refuse(errors: &[String]) -> Exit {
 }
 
 fn tell_of_start(args: &LowArgs, settings: &Settings, clouds: &Registry) {
-    let info = BuildInfo::current();
-    let version = settings.reported_version.as_ref().unwrap_or(&info.version);
+    let info = BuildInfo::current().reporting(settings.reported_version.as_deref());
     tracing::info!(
-        version,
+        version = info.version,
         commit = info.commit,
         platform = info.platform,
         clouds = ?clouds.names(),

@@ -1,18 +1,24 @@
 //! The log: to standard error, as text or JSON, as much as `-v` says.
 
-use ccm_core::config::{LogFormat, LoggingSettings};
+use std::sync::Arc;
+
+use ccm_core::{
+    config::{LogFormat, LoggingSettings},
+    runtime::SetVerbosity,
+};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{
-    filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    filter::Targets, fmt, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _,
 };
 
 /// From this verbosity on the client library's own log is shown.
 const LIBRARIES_FROM: i32 = 8;
 
-/// Starts logging. Where a log is there already (several managers in one process) it stays.
-pub(crate) fn init(settings: LoggingSettings) {
+/// Starts logging; returns what changes its verbosity. Where a log is there already (several
+/// managers in one process) it stays.
+pub(crate) fn init(settings: LoggingSettings) -> SetVerbosity {
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-    let filter = filter(settings.verbosity);
+    let (filter, handle) = reload::Layer::new(filter(settings.verbosity));
     let outcome = match settings.format {
         LogFormat::Text => tracing_subscriber::registry()
             .with(filter)
@@ -26,6 +32,21 @@ pub(crate) fn init(settings: LoggingSettings) {
     if outcome.is_err() {
         tracing::debug!("a log is there already, it stays");
     }
+    Arc::new(move |text| set_verbosity(&handle, text))
+}
+
+/// The answer is that of the Go managers.
+fn set_verbosity<S>(handle: &reload::Handle<Targets, S>, text: &str) -> Result<String, String> {
+    let verbosity = text
+        .trim()
+        .parse()
+        .map_err(|_| format!("{text:?} is not a verbosity: write a number such as 4"))?;
+    handle
+        .reload(filter(verbosity))
+        .map_err(|error| error.to_string())?;
+    Ok(format!(
+        "successfully set klog.logging.verbosity to {verbosity}"
+    ))
 }
 
 /// Our crates by verbosity. Other libraries stay at warnings: what they log below that may hold
@@ -55,6 +76,25 @@ mod tests {
     use tracing::Level;
 
     use super::*;
+
+    #[test]
+    fn the_verbosity_can_be_changed_and_only_to_a_number() {
+        let (_layer, handle) = reload::Layer::<_, tracing_subscriber::Registry>::new(filter(0));
+        let shows_debug = || {
+            let shows = |filter: &Targets| filter.would_enable("ccm_core", &Level::DEBUG);
+            handle.with_current(shows).unwrap()
+        };
+        assert!(!shows_debug());
+        let answer = set_verbosity(&handle, "4").unwrap();
+        assert_eq!(answer, "successfully set klog.logging.verbosity to 4");
+        assert!(shows_debug());
+        assert!(
+            set_verbosity(&handle, "loud")
+                .unwrap_err()
+                .contains("a number")
+        );
+        assert!(shows_debug());
+    }
 
     #[test]
     fn verbosity_decides_what_is_logged() {

@@ -11,9 +11,13 @@ use std::{
 
 type Check = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// The check of the lease, which comes first whenever it is added (REQ-APP-09, REQ-APP-10).
+const LEADER_ELECTION: &str = "leaderElection";
+
 #[derive(Default)]
 struct Checks {
-    live: BTreeMap<String, Check>,
+    /// In the order in which they are told.
+    live: Vec<(String, Check)>,
     gates: BTreeMap<String, Gate>,
 }
 
@@ -54,7 +58,8 @@ pub enum Probe {
 }
 
 impl Probe {
-    const fn name(self) -> &'static str {
+    /// The name in texts and series.
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Health => "healthz",
             Self::Live => "livez",
@@ -95,6 +100,8 @@ pub struct ProbeReport {
     pub passed: bool,
     /// The body of the answer.
     pub text: String,
+    /// The checks that were asked, with their results; excluded ones are not.
+    pub checks: Vec<(String, bool)>,
 }
 
 impl Health {
@@ -103,9 +110,18 @@ impl Health {
         Self::default()
     }
 
-    /// Adds a check of life. It must not block.
+    /// Adds a check of life behind those that are there, or replaces the one of that name. It
+    /// must not block. `leaderElection` always comes first, as upstream.
     pub fn add(&self, name: &str, check: impl Fn() -> bool + Send + Sync + 'static) {
-        self.lock().live.insert(name.to_owned(), Arc::new(check));
+        let check: Check = Arc::new(check);
+        let live = &mut self.lock().live;
+        if let Some((_, old)) = live.iter_mut().find(|(known, _)| known == name) {
+            *old = check;
+        } else if name == LEADER_ELECTION {
+            live.insert(0, (name.to_owned(), check));
+        } else {
+            live.push((name.to_owned(), check));
+        }
     }
 
     /// The gate of readiness of that name, made closed if it is not there yet.
@@ -126,25 +142,39 @@ impl Health {
     /// (specification: controllers §7.4).
     pub fn report(&self, probe: Probe, query: &ProbeQuery) -> ProbeReport {
         let mut text = String::new();
-        let mut passed = true;
-        for (name, fine) in self.results(probe) {
+        let mut unknown: Vec<&String> = query.exclude.iter().collect();
+        let mut checks = self.results(probe);
+        checks.retain(|(name, fine)| {
+            let excluded = query.exclude.contains(name);
+            unknown.retain(|asked| *asked != name);
             // Writing to a String cannot fail.
-            let _ = if query.exclude.contains(&name) {
+            let _ = if excluded {
                 writeln!(text, "[+]{name} excluded: ok")
-            } else if fine {
+            } else if *fine {
                 writeln!(text, "[+]{name} ok")
             } else {
-                passed = false;
                 writeln!(text, "[-]{name} failed: reason withheld")
             };
+            !excluded
+        });
+        if !unknown.is_empty() {
+            let _ = writeln!(
+                text,
+                "warn: some health checks cannot be excluded: no matches for {unknown:?}"
+            );
         }
+        let passed = checks.iter().all(|(_, fine)| *fine);
         if passed && !query.verbose {
-            let text = "ok".to_owned();
-            return ProbeReport { passed, text };
+            text = "ok".to_owned();
+        } else {
+            let outcome = if passed { "passed" } else { "failed" };
+            let _ = writeln!(text, "{} check {outcome}", probe.name());
         }
-        let outcome = if passed { "passed" } else { "failed" };
-        let _ = writeln!(text, "{} check {outcome}", probe.name());
-        ProbeReport { passed, text }
+        ProbeReport {
+            passed,
+            text,
+            checks,
+        }
     }
 
     fn results(&self, probe: Probe) -> Vec<(String, bool)> {
@@ -211,6 +241,42 @@ mod tests {
             "exclude=service-lb-controller&verbose=1",
         );
         assert!(passed && text.contains("[+]service-lb-controller excluded: ok"));
+    }
+
+    /// REQ-APP-09, REQ-APP-10
+    #[test]
+    fn the_lease_is_told_first_and_the_controllers_in_the_order_of_their_start() {
+        let health = Health::new();
+        let renewed = Gate::default();
+        renewed.open();
+        health.add("service-lb-controller", || true);
+        health.add("cloud-node-controller", || true);
+        let lease = renewed.clone();
+        health.add("leaderElection", move || lease.is_open());
+        assert_eq!(
+            ask(&health, Probe::Health, "verbose"),
+            (
+                true,
+                "[+]leaderElection ok\n[+]service-lb-controller ok\n[+]cloud-node-controller \
+                 ok\nhealthz check passed\n"
+                    .to_owned()
+            )
+        );
+        renewed.close();
+        let (passed, text) = ask(&health, Probe::Health, "");
+        assert!(!passed && text.starts_with("[-]leaderElection failed: reason withheld\n"));
+    }
+
+    #[test]
+    fn an_exclusion_without_a_check_is_told() {
+        let health = Health::new();
+        let (passed, text) = ask(&health, Probe::Health, "verbose&exclude=pong");
+        assert!(passed);
+        assert_eq!(
+            text,
+            "[+]ping ok\nwarn: some health checks cannot be excluded: no matches for [\"pong\"]\n\
+             healthz check passed\n"
+        );
     }
 
     #[test]

@@ -32,7 +32,10 @@ const OWN: &str = "ccm_";
 ///
 /// # Errors
 /// One of them is registered already.
-pub fn register_process_metrics(registry: &Registry) -> Result<(), prometheus::Error> {
+pub fn register_process_metrics(
+    registry: &Registry,
+    build: &BuildInfo,
+) -> Result<(), prometheus::Error> {
     registry.register(Box::new(ProcessCollector::for_self()))?;
     let labels = [
         "major",
@@ -53,10 +56,10 @@ pub fn register_process_metrics(registry: &Registry) -> Result<(), prometheus::E
         &labels,
     )?;
     registry.register(Box::new(info.clone()))?;
-    let build = BuildInfo::current();
+    let (major, minor) = build.major_minor();
     info.with_label_values(&[
-        build.major,
-        build.minor,
+        major,
+        minor,
         &build.version,
         build.commit,
         build.tree_state,
@@ -93,6 +96,11 @@ impl RunningControllers {
     }
 }
 
+/// The series of every process, for the reference.
+pub(super) fn sample_process(registry: &Registry) -> prometheus::Result<()> {
+    register_process_metrics(registry, &BuildInfo::current())
+}
+
 /// The series of this module that exist per controller, for the reference.
 pub(super) fn sample_running_controllers(registry: &Registry) -> prometheus::Result<()> {
     RunningControllers::new(registry)?.set(ControllerName::Node, true);
@@ -117,7 +125,7 @@ mod tests {
     #[test]
     fn the_process_and_its_build_are_described() {
         let registry = Registry::new();
-        register_process_metrics(&registry).unwrap();
+        register_process_metrics(&registry, &BuildInfo::current()).unwrap();
         RunningControllers::new(&registry)
             .unwrap()
             .set(ControllerName::Node, true);

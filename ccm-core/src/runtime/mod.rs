@@ -34,5 +34,8 @@ pub use rbac::{
     check_permissions, permissions, rbac_manifest, rbac_reference,
 };
 pub use reference::{EVENTS, EventRow, SampleMetrics, events_reference, metrics_reference, note};
-pub use serving::{router, serve};
+pub use serving::{
+    Authenticator, Authorizer, DelegatedMetrics, Endpoints, Gatekeeper, Inspection, SecureServing,
+    ServingError, SetVerbosity, serve,
+};
 pub use shutdown::{Ended, Ending, Tasks};

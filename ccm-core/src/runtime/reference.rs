@@ -8,9 +8,9 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 
-use super::{LeaderMetrics, QueueMetrics, metrics, rbac, register_process_metrics};
+use super::{LeaderMetrics, QueueMetrics, metrics, rbac, serving::sample_serving_metrics};
 use crate::{
-    controllers::{node, node_lifecycle, route, service},
+    controllers::{node, node_ipam, node_lifecycle, route, service},
     kube::{self, EventType},
 };
 
@@ -230,7 +230,7 @@ pub fn metrics_reference(providers: &[SampleMetrics]) -> prometheus::Result<Stri
 
 /// Everything in this crate that registers series.
 const PARTS: &[SampleMetrics] = &[
-    register_process_metrics,
+    metrics::sample_process,
     metrics::sample_running_controllers,
     QueueMetrics::sample,
     LeaderMetrics::sample,
@@ -241,6 +241,8 @@ const PARTS: &[SampleMetrics] = &[
     node_lifecycle::sample_metrics,
     route::sample_metrics,
     service::sample_metrics,
+    node_ipam::sample_metrics,
+    sample_serving_metrics,
 ];
 
 fn type_of(family: &MetricFamily) -> &'static str {
@@ -431,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_series_of_two_parts_is_refused() {
-        assert!(metrics_reference(&[register_process_metrics]).is_err());
+        assert!(metrics_reference(&[metrics::sample_process]).is_err());
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Settings of a simulated API server.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use ipnet::{IpNet, Ipv4Net};
 use jiff::Timestamp;
@@ -37,6 +40,9 @@ pub struct Options {
     pub node_port_range: RangeInclusive<u16>,
     /// Bearer tokens and their users. When empty, nobody has to authenticate.
     pub tokens: BTreeMap<String, User>,
+    /// What a `SubjectAccessReview` of a path without a resource allows: paths by user or group.
+    /// `None` allows everything to everybody, as any other access review does.
+    pub granted_paths: Option<BTreeMap<String, BTreeSet<String>>>,
     /// Adds the taint `node.kubernetes.io/not-ready:NoSchedule` to new Nodes, as the admission
     /// plugin `TaintNodesByCondition` of a real server does.
     pub taint_new_nodes: bool,
@@ -53,6 +59,7 @@ impl Default for Options {
             service_cidrs: vec![IpNet::V4(cidr)],
             node_port_range: 30_000..=32_767,
             tokens: BTreeMap::new(),
+            granted_paths: None,
             taint_new_nodes: true,
             version: "v1.33.0".to_owned(),
         }

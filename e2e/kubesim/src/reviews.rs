@@ -27,6 +27,9 @@ pub(crate) fn create(inner: &Inner, call: &Call, user: Option<&User>) -> Result<
     set(&mut review, &["kind"], call.resource.kind);
     let status = match call.resource.kind {
         "TokenReview" => token_review(inner, text(&review, "/spec/token")),
+        "SubjectAccessReview" if review.pointer("/spec/nonResourceAttributes").is_some() => {
+            path_review(inner, &review)
+        }
         // There is no RBAC here: whoever is let in may do everything.
         _ => {
             let who = user.map_or("anybody", |u| u.name.as_str());
@@ -45,6 +48,19 @@ fn token_review(inner: &Inner, token: &str) -> Value {
         }),
         None => json!({"authenticated": false, "error": "invalid bearer token"}),
     }
+}
+
+fn path_review(inner: &Inner, review: &Value) -> Value {
+    let Some(granted) = &inner.options.granted_paths else {
+        return json!({"allowed": true, "reason": "kubesim allows every path"});
+    };
+    let path = text(review, "/spec/nonResourceAttributes/path");
+    let groups = review.pointer("/spec/groups").and_then(Value::as_array);
+    let groups = groups.into_iter().flatten().filter_map(Value::as_str);
+    let allowed = groups
+        .chain([text(review, "/spec/user")])
+        .any(|who| granted.get(who).is_some_and(|paths| paths.contains(path)));
+    json!({"allowed": allowed})
 }
 
 fn token_request(inner: &Inner, call: &Call, mut request: Value) -> Result<Value, ApiError> {

@@ -93,7 +93,6 @@ pub(super) fn dropped(registry: &Registry) -> Result<Counter, prometheus::Error>
 }
 
 /// Registers the series with one sample each, for the reference.
-#[allow(dead_code, reason = "for the reference page of the series")]
 pub(crate) fn sample_metrics(registry: &Registry) -> prometheus::Result<()> {
     let cluster = ipnet::Ipv4Net::new_assert([10, 244, 0, 0].into(), 16);
     RangeMetrics::new(registry)?.count(&[Tally {

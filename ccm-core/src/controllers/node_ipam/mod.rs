@@ -26,5 +26,4 @@ mod range;
 
 pub use config::NodeIpamStartError;
 pub use controller::{NodeIpamController, NodeIpamError};
-#[allow(unused_imports, reason = "for the reference page of the series")]
 pub(crate) use metrics::sample_metrics;

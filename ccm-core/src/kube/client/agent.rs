@@ -28,8 +28,6 @@ mod tests {
     fn build(version: &str, commit: &'static str) -> BuildInfo {
         BuildInfo {
             version: version.to_owned(),
-            major: "1",
-            minor: "2",
             commit,
             tree_state: "",
             date: "",

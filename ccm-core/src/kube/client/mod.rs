@@ -129,6 +129,7 @@ pub struct ClientFactory {
     /// The file that the manager's own token comes from, if it does.
     own: Option<Arc<Tokens>>,
     accounts: Option<Accounts>,
+    info: BuildInfo,
 }
 
 /// `--use-service-account-credentials`.
@@ -180,7 +181,15 @@ impl ClientFactory {
             series,
             own,
             accounts: None,
+            info: BuildInfo::current(),
         }
+    }
+
+    /// What the user agents say of the build.
+    #[must_use]
+    pub fn with_build_info(mut self, info: BuildInfo) -> Self {
+        self.info = info;
+        self
     }
 
     /// `--use-service-account-credentials`: when `on`, [`Self::controller_client`] uses the
@@ -215,6 +224,7 @@ impl ClientFactory {
         };
         Ok(Some(Self {
             within: REVIEWS_WITHIN,
+            info: self.info.clone(),
             ..Self::of(config, Some(REVIEWS_RATE), self.series.clone())
         }))
     }
@@ -231,7 +241,7 @@ impl ClientFactory {
     /// Certificates or keys that cannot be used. Needs the process's TLS provider installed.
     pub fn client(&self, suffix: &str) -> Result<Client, ClientError> {
         let guard = self.guard(self.own.clone());
-        build(self.config.clone(), suffix, guard)
+        build(self.config.clone(), &self.info, suffix, guard)
     }
 
     /// The client of a controller: `node-controller`, `service-controller`, `route-controller`.
@@ -250,7 +260,7 @@ impl ClientFactory {
         // No certificate, password or impersonation of the manager's own identity.
         config.auth_info = AuthInfo::default();
         let suffix = format!("system:serviceaccount:{NAMESPACE}:{name}");
-        build(config, &suffix, self.guard(Some(tokens)))
+        build(config, &self.info, &suffix, self.guard(Some(tokens)))
     }
 
     /// The client of leader election, for leases that must be renewed within `renew_deadline`: own
@@ -272,7 +282,7 @@ impl ClientFactory {
         };
         let mut config = self.config.clone();
         config.connect_timeout = Some(CONNECT_WITHIN.min(limit));
-        build(config, "leader-election", guard)
+        build(config, &self.info, "leader-election", guard)
     }
 
     fn account(&self, accounts: &Accounts, name: &str) -> Result<Arc<Tokens>, ClientError> {
@@ -310,9 +320,14 @@ impl ClientFactory {
     }
 }
 
-fn build(mut config: Config, suffix: &str, guard: Guard) -> Result<Client, ClientError> {
+fn build(
+    mut config: Config,
+    info: &BuildInfo,
+    suffix: &str,
+    guard: Guard,
+) -> Result<Client, ClientError> {
     let wrong = |error: &dyn std::error::Error| ClientError::Build(error_chain(error));
-    let agent = user_agent(&BuildInfo::current(), suffix);
+    let agent = user_agent(info, suffix);
     let agent = HeaderValue::from_str(&agent).map_err(|error| wrong(&error))?;
     config.headers.push((USER_AGENT, agent));
     Ok(ClientBuilder::try_from(config)

@@ -1,18 +1,30 @@
 //! Which controllers there are, and the caches they stand on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cloud, Manager, ManagerError, Prepared, RunningControllers, Tasks};
+use super::{
+    Cloud, ControllerName, LockOf, Manager, ManagerError, Prepared, RunningControllers, Tasks,
+    lead::unasked,
+};
 use crate::{
-    config::ControllerName,
+    cloud::{fenced_load_balancers, fenced_routes},
     controllers::{
-        node::NodeController, node_lifecycle::NodeLifecycleController, service::ServiceController,
+        node::NodeController,
+        node_ipam::NodeIpamController,
+        node_lifecycle::NodeLifecycleController,
+        route::{RouteController, RouteStart},
+        service::ServiceController,
     },
     kube::{ApiEventSink, Informer, Node, Service, Store},
-    runtime::{Context, Health, Random},
+    runtime::{Context, Fence, Health, Random},
 };
 
 /// The gate of readiness for the caches.
@@ -21,16 +33,20 @@ pub(super) const CACHES: &str = "caches";
 /// How often it is said that caches are waited for.
 const REMIND_EVERY: Duration = Duration::from_secs(10);
 
-type Start = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
+pub(super) type Start = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
+
+/// Why a controller ended, when it said so itself.
+type Failure = Arc<Mutex<Option<ManagerError>>>;
 
 /// Made, not yet running.
 pub(super) struct Assembled {
-    pub(super) tasks: Tasks,
-    nodes: Informer<Node>,
+    tasks: Tasks,
+    nodes: Arc<Informer<Node>>,
     /// `None` when no controller looks at Services: then nothing is listed.
-    services: Option<Informer<Service>>,
-    controllers: Vec<(ControllerName, Start)>,
+    services: Option<Arc<Informer<Service>>>,
+    controllers: Vec<(ControllerName, LockOf, Start)>,
     stores: Stores,
+    failure: Failure,
 }
 
 /// The caches that must be full before a controller runs.
@@ -68,7 +84,8 @@ impl Stores {
 }
 
 impl Manager {
-    /// Makes every controller that the flags ask for and the cloud can serve (REQ-APP-14).
+    /// Makes every controller that the flags ask for and the cloud can serve (REQ-APP-14), except
+    /// those that leader migration gives to another component.
     pub(super) fn assemble(
         &self,
         prepared: &Prepared,
@@ -79,16 +96,24 @@ impl Manager {
             manager: self,
             prepared,
             events,
+            lock: LockOf::Main,
             nodes: Informer::new(),
             services: None,
             controllers: Vec::new(),
+            failure: Failure::default(),
         };
-        for name in &self.settings.controllers {
+        for &name in &self.settings.controllers {
+            make.lock = self.lock_of(name);
+            if make.lock == LockOf::Elsewhere {
+                tracing::info!(controller = %name, "not started: leader migration gives it to another component");
+                continue;
+            }
             match name {
                 ControllerName::Node => make.node(cloud)?,
                 ControllerName::NodeLifecycle => make.node_lifecycle(cloud)?,
                 ControllerName::Service => make.service(cloud)?,
-                ControllerName::Route | ControllerName::NodeIpam => tell_of_what_is_missing(*name),
+                ControllerName::Route => make.route(cloud)?,
+                ControllerName::NodeIpam => make.node_ipam(cloud)?,
             }
         }
         if make.controllers.is_empty() {
@@ -100,31 +125,42 @@ impl Manager {
         };
         Ok(Assembled {
             tasks: Tasks::new(),
-            nodes: make.nodes,
-            services: make.services,
+            nodes: Arc::new(make.nodes),
+            services: make.services.map(Arc::new),
             controllers: make.controllers,
             stores,
+            failure: make.failure,
         })
     }
-}
 
-fn tell_of_what_is_missing(name: ControllerName) {
-    tracing::info!(controller = %name, "not in this release");
+    fn lock_of(&self, name: ControllerName) -> LockOf {
+        match &self.settings.leader_migration {
+            Some(migration) if self.migrates() => migration.lock_of(name),
+            _ => LockOf::Main,
+        }
+    }
 }
 
 struct Make<'a> {
     manager: &'a Manager,
     prepared: &'a Prepared,
     events: Arc<ApiEventSink>,
+    /// The lock of the controller that is being made.
+    lock: LockOf,
     nodes: Informer<Node>,
     services: Option<Informer<Service>>,
-    controllers: Vec<(ControllerName, Start)>,
+    controllers: Vec<(ControllerName, LockOf, Start)>,
+    failure: Failure,
 }
 
 impl Make<'_> {
+    fn fence(&self) -> Fence {
+        self.prepared.fences.of(self.lock, self.manager.migrates())
+    }
+
     fn context(&self, client: &str) -> Result<Context, ManagerError> {
         Ok(Context {
-            client: self.prepared.clients.client(client)?,
+            client: self.prepared.clients.controller(client, self.fence())?,
             events: Arc::clone(&self.events) as _,
             clock: self.manager.clock.clone(),
             random: self.manager.random.clone(),
@@ -165,6 +201,7 @@ impl Make<'_> {
             skip(ControllerName::Service, cloud, "load balancers");
             return Ok(());
         };
+        let balancers = fenced_load_balancers(balancers, self.fence());
         let context = self.context("service-controller")?;
         let settings = self.manager.settings.service.clone();
         let services = self.services.get_or_insert_with(Informer::new);
@@ -176,12 +213,61 @@ impl Make<'_> {
         Ok(())
     }
 
+    fn route(&mut self, cloud: &dyn Cloud) -> Result<(), ManagerError> {
+        let settings = self.manager.settings.route.clone();
+        let routes = cloud.routes();
+        match (RouteStart::of(&settings, routes.is_some()), routes) {
+            (RouteStart::Run, Some(routes)) => {
+                let routes = fenced_routes(routes, self.fence());
+                let context = self.context("route-controller")?;
+                let controller = RouteController::new(&context, &self.nodes, routes, settings)?;
+                self.add(ControllerName::Route, |stop| Box::pin(controller.run(stop)));
+            }
+            (RouteStart::SwitchedOff, _) => tracing::info!(
+                controller = %ControllerName::Route,
+                "controller not started: --configure-cloud-routes=false"
+            ),
+            (RouteStart::Run | RouteStart::NoRoutes, _) => {
+                skip(ControllerName::Route, cloud, "routes");
+            }
+        }
+        Ok(())
+    }
+
+    fn node_ipam(&mut self, cloud: &dyn Cloud) -> Result<(), ManagerError> {
+        let context = self.context("node-controller")?;
+        let made = NodeIpamController::new(
+            &context,
+            &self.nodes,
+            cloud.pod_cidrs(),
+            cloud.node_ipam_policy(),
+            &self.manager.settings.node_ipam,
+        )?;
+        let Some(controller) = made else {
+            tracing::info!(
+                controller = %ControllerName::NodeIpam,
+                "controller not started: --allocate-node-cidrs=false"
+            );
+            return Ok(());
+        };
+        let failure = Arc::clone(&self.failure);
+        self.add(ControllerName::NodeIpam, |stop| {
+            Box::pin(async move {
+                if let Err(error) = controller.run(stop).await {
+                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    *failure = Some(error.into());
+                }
+            })
+        });
+        Ok(())
+    }
+
     fn add(
         &mut self,
         name: ControllerName,
         start: impl FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send + 'static,
     ) {
-        self.controllers.push((name, Box::new(start)));
+        self.controllers.push((name, self.lock, Box::new(start)));
     }
 }
 
@@ -199,19 +285,27 @@ impl Assembled {
         self.stores.clone()
     }
 
-    /// Starts the watches. All listeners are there by now.
+    /// The controllers that were made.
+    pub(super) fn names(&self) -> BTreeSet<ControllerName> {
+        self.controllers.iter().map(|(name, ..)| *name).collect()
+    }
+
+    /// Starts the watches. All listeners are there by now; they are told nothing before
+    /// [`release_informers`](Self::release_informers).
     pub(super) fn run_informers(
         &mut self,
         stop: &CancellationToken,
         client: kube::Client,
         random: &Random,
     ) {
-        let nodes = std::mem::take(&mut self.nodes);
+        let nodes = Arc::clone(&self.nodes);
+        nodes.hold();
         let (own_client, own_random, own_stop) = (client.clone(), random.clone(), stop.clone());
         self.tasks.spawn("node watch", async move {
             nodes.run(own_client, own_random, own_stop).await;
         });
-        if let Some(services) = self.services.take() {
+        if let Some(services) = self.services.clone() {
+            services.hold();
             let (random, stop) = (random.clone(), stop.clone());
             self.tasks.spawn("service watch", async move {
                 services.run(client, random, stop).await;
@@ -219,18 +313,51 @@ impl Assembled {
         }
     }
 
-    pub(super) fn run_controllers(
+    /// Tells the listeners of every object and from now on of every change.
+    pub(super) fn release_informers(&self) {
+        self.nodes.release();
+        if let Some(services) = &self.services {
+            services.release();
+        }
+    }
+
+    /// The controllers of a lock.
+    pub(super) fn take(&mut self, lock: LockOf) -> Vec<(ControllerName, Start)> {
+        let (of_lock, others) = mem::take(&mut self.controllers)
+            .into_iter()
+            .partition(|(_, needs, _)| *needs == lock);
+        self.controllers = others;
+        let of_lock: Vec<_> = of_lock;
+        of_lock
+            .into_iter()
+            .map(|(name, _, start)| (name, start))
+            .collect()
+    }
+
+    pub(super) fn start(
         &mut self,
+        name: ControllerName,
+        start: Start,
         stop: &CancellationToken,
         health: &Health,
         running: &RunningControllers,
     ) {
-        for (name, start) in std::mem::take(&mut self.controllers) {
-            tracing::info!(controller = %name, "controller started");
-            // It ends the process when it ends, so that to exist is to be alive.
-            health.add(name.as_str(), || true);
-            running.set(name, true);
-            self.tasks.spawn(name.as_str(), start(stop.clone()));
-        }
+        tracing::info!(controller = %name, "controller started");
+        // It ends the process when it ends, so that to exist is to be alive.
+        health.add(name.as_str(), || true);
+        running.set(name, true);
+        self.tasks.spawn(name.as_str(), start(stop.clone()));
+    }
+
+    /// Why a task ended that nobody asked to end.
+    pub(super) async fn next_ended(&mut self) -> ManagerError {
+        let ended = self.tasks.next_ended().await;
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.take().unwrap_or_else(|| unasked(ended))
+    }
+
+    /// Waits for all tasks, at most for `grace`; then ends the rest and names it.
+    pub(super) async fn finish(self, grace: Duration) -> Vec<&'static str> {
+        self.tasks.finish(grace).await
     }
 }

@@ -1,8 +1,13 @@
 //! The whole manager in the process, on virtual time, against a small scripted API server.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+mod leading;
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -11,7 +16,7 @@ use http::{Request, Response};
 use http_body_util::StreamBody;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{net::TcpListener, task::JoinHandle, time::Instant};
 
 use super::*;
 use crate::{
@@ -20,7 +25,7 @@ use crate::{
         Read, Updated,
     },
     kube::{LoadBalancerStatus, Node, Service},
-    runtime::names_without_home,
+    runtime::{Fence, names_without_home},
 };
 
 /// An API server with some Nodes and no Services that never changes.
@@ -112,6 +117,10 @@ struct Fake {
     instances_panic: bool,
     load_balancers: bool,
     conflicting_metric: bool,
+    initialized: Arc<AtomicUsize>,
+    /// Nodes that the cloud was asked about.
+    asked: Arc<AtomicUsize>,
+    fence: Arc<Mutex<Option<Fence>>>,
     builds: Arc<AtomicUsize>,
     config: Arc<Mutex<Option<Option<ConfigFile>>>>,
 }
@@ -123,6 +132,10 @@ impl Cloud for Fake {
 
     fn has_cluster_id(&self) -> bool {
         !self.no_cluster_id
+    }
+
+    fn initialize(&self) {
+        self.initialized.fetch_add(1, Ordering::SeqCst);
     }
 
     fn instances(&self) -> Option<Arc<dyn Instances>> {
@@ -142,6 +155,7 @@ impl Instances for Fake {
 
     async fn metadata(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         assert!(!self.instances_panic, "the provider has a bug");
+        self.asked.fetch_add(nodes.len(), Ordering::SeqCst);
         nodes.iter().map(|_| Ok(None)).collect()
     }
 }
@@ -188,6 +202,7 @@ impl Fake {
     fn build(self, build: Build) -> Result<Arc<dyn Cloud>, BuildError> {
         let tries = self.builds.fetch_add(1, Ordering::SeqCst);
         *self.config.lock().unwrap() = Some(build.config);
+        *self.fence.lock().unwrap() = Some(build.fence);
         if let Some(problem) = self.refuses {
             return Err(BuildError::Config(problem.to_owned()));
         }
@@ -211,7 +226,13 @@ struct Running {
 }
 
 fn start(api: &Api, cloud: &Fake, flags: &[&str]) -> Running {
-    let fixed = ["--cloud-provider=fake", "--health-bind-address="];
+    let alone = ["--leader-elect=false"];
+    let flags: Vec<_> = alone.iter().chain(flags).copied().collect();
+    start_with(api.client(), cloud, &flags)
+}
+
+fn start_with(client: kube::Client, cloud: &Fake, flags: &[&str]) -> Running {
+    let fixed = ["--cloud-provider=fake", "--secure-port=0"];
     // The last one wins, so that a test can choose another provider.
     let settings = Settings::parse(fixed.iter().chain(flags).copied()).unwrap();
     let registry = prometheus::Registry::new();
@@ -222,7 +243,7 @@ fn start(api: &Api, cloud: &Fake, flags: &[&str]) -> Running {
         Clock::anchored("2026-01-01T00:00:00Z".parse().unwrap()),
         Random::seeded(1),
     )
-    .with_client(api.client())
+    .with_client(client)
     .with_registry(registry.clone());
     let (health, shutdown) = (manager.health(), CancellationToken::new());
     let task = tokio::spawn(manager.run(shutdown.clone()));
