@@ -54,7 +54,11 @@ pub fn points(ops: &[Op]) -> Vec<Point> {
 pub fn plan_at(plan: &Plan, point: &Point) -> Plan {
     Plan {
         blow: Some((point.number, point.blow)),
-        quiet: QUIET_AFTER_A_CRASH,
+        quiet: if plan.replicas > 1 {
+            QUIET_AFTER_A_CRASH / 2
+        } else {
+            QUIET_AFTER_A_CRASH
+        },
         ..plan.clone()
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     scenarios::Scenario,
     steps::{Event, Step, Timed, Trouble},
     trace::Kind,
+    world::Network,
 };
 
 /// The times between two events, in milliseconds: from the same moment to longer than a watch.
@@ -46,6 +47,12 @@ pub fn plan(scenario: Option<&Scenario>, seed: u64) -> Plan {
         Some(scenario) => scenario.plan.clone(),
         None => Plan {
             before: vec![Timed::work(0, Step::Join("n1"))],
+            network: one(
+                &mut rng,
+                &[Network::None, Network::Routes, Network::Allocated],
+            ),
+            replicas: one(&mut rng, &[1, 1, 1, 2]),
+            slow_lease: true,
             ..Plan::default()
         },
     };

@@ -28,6 +28,13 @@ pub const QUIET: Duration = Duration::from_secs(10 * 60);
 /// Events are written a little after what they tell of; the quiet begins after that.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
+/// The flags of a slow lease.
+const SLOW_LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=45s",
+    "--leader-elect-renew-deadline=30s",
+    "--leader-elect-retry-period=6s",
+];
+
 /// What is done and what goes wrong.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -39,6 +46,9 @@ pub struct Plan {
     pub network: Network,
     /// How many managers run; more than one elect a leader.
     pub replicas: usize,
+    /// Whether the lease is renewed three times as slowly as by default: most requests of a run
+    /// with two managers are renewals.
+    pub slow_lease: bool,
     /// How often a load balancer is verified although nothing changed; the default if `None`.
     pub verify_minutes: Option<u32>,
     /// How long a dead manager stays dead.
@@ -60,6 +70,7 @@ impl Default for Plan {
             seeded_latency: false,
             network: Network::None,
             replicas: 1,
+            slow_lease: false,
             verify_minutes: None,
             restart_after: Duration::from_secs(1),
             quiet: QUIET,
@@ -67,6 +78,20 @@ impl Default for Plan {
             events: Vec::new(),
             blow: None,
         }
+    }
+}
+
+impl Plan {
+    fn flags(&self) -> Vec<String> {
+        let verify = self.verify_minutes;
+        let mut flags: Vec<String> = verify
+            .map(|minutes| format!("--service-verify-period={minutes}m"))
+            .into_iter()
+            .collect();
+        if self.slow_lease {
+            flags.extend(SLOW_LEASE.map(str::to_owned));
+        }
+        flags
     }
 }
 
@@ -105,11 +130,7 @@ async fn carry_out(plan: &Plan, plant: &Plant) -> Result<Report> {
         },
         network: plan.network,
         replicas: plan.replicas,
-        flags: plan
-            .verify_minutes
-            .map(|minutes| format!("--service-verify-period={minutes}m"))
-            .into_iter()
-            .collect(),
+        flags: plan.flags(),
         restart_after: plan.restart_after,
     };
     let mut run = Run {
@@ -202,13 +223,10 @@ impl Run {
             if !self.is_fair() {
                 return Ok(false);
             }
-            let reason = match self.reached() {
-                Ok(()) if !self.world.is_waiting() => {
-                    self.converged_in = start.elapsed();
-                    return Ok(true);
-                }
-                Ok(()) => "a Service waits for its name, or a machine boots".to_owned(),
-                Err(reason) => reason,
+            let awaited = self.world.awaits().map(str::to_owned);
+            let Some(reason) = self.reached().err().or(awaited) else {
+                self.converged_in = start.elapsed();
+                return Ok(true);
             };
             if start.elapsed() > CONVERGES_WITHIN {
                 let services = self.world.kube.list("services");
@@ -233,6 +251,7 @@ impl Run {
         self.world.pass(LAST_WORDS).await?;
         let first = self.world.lines.trace.count();
         self.quiet_from = first;
+        self.world.is_quiet = true;
         self.world.lines.trace.world("the quiet begins");
         self.world.pass(plan.quiet).await?;
         let ops = self.world.lines.trace.ops_from(first);

@@ -23,6 +23,8 @@ pub struct Scenario {
 pub fn all() -> Vec<Scenario> {
     let mut all = nodes();
     all.extend(services());
+    all.extend(routes());
+    all.extend(leaders());
     all
 }
 
@@ -84,7 +86,7 @@ fn nodes() -> Vec<Scenario> {
 }
 
 /// Pod address ranges and routes.
-pub fn routes() -> Vec<Scenario> {
+fn routes() -> Vec<Scenario> {
     use Step::{BreakRoute, Drain, Join, Replace, Terminate};
     let nodes = [(0, Join("n1")), (0, Join("n2"))];
     let over = |network: Network, mut scenario: Scenario| {
@@ -118,7 +120,7 @@ pub fn routes() -> Vec<Scenario> {
 }
 
 /// Two managers, of which one leads: whoever dies, the other one goes on.
-pub fn leaders() -> Vec<Scenario> {
+fn leaders() -> Vec<Scenario> {
     use Step::{Create, Delete, Join};
     let both = |mut scenario: Scenario| {
         scenario.plan.replicas = 2;

@@ -131,6 +131,13 @@ struct Replica {
     frozen_until: Option<Instant>,
 }
 
+impl Replica {
+    fn living(&self) -> Option<&Life> {
+        let life = self.life.as_ref();
+        life.filter(|life| !life.process.is_dead())
+    }
+}
+
 struct Life {
     process: Arc<Process>,
     task: JoinHandle<Result<(), ManagerError>>,
@@ -151,6 +158,8 @@ pub struct World {
     lives: u32,
     /// Notified when a process died.
     death: Arc<Notify>,
+    /// Nothing goes wrong any more: no manager may end.
+    pub is_quiet: bool,
     /// Services that are created as soon as their name is free.
     waiting: BTreeMap<&'static str, &'static [i32]>,
     /// By how many seconds the managers' wall clocks are wrong.
@@ -198,6 +207,7 @@ impl World {
             plant,
             lives: 0,
             death: Arc::default(),
+            is_quiet: false,
             waiting: BTreeMap::new(),
             skew: Arc::default(),
             ended: BTreeMap::new(),
@@ -342,10 +352,18 @@ impl World {
             if let Some(life) = replica.life.take_if(|life| life.task.is_finished()) {
                 let ended = life.task.await;
                 let number = life.process.number;
-                self.lines
-                    .judge
-                    .violated(Rule::Alive, format!("process {number} ended: {ended:?}"));
+                // Who loses the lease has to end (REQ-APP-12).
+                if !self.is_quiet && matches!(ended, Ok(Err(ManagerError::LeadershipLost(_)))) {
+                    self.lines
+                        .trace
+                        .world(format!("manager p{number} steps down"));
+                    self.lines.judge.manager_died();
+                } else {
+                    let text = format!("process {number} ended: {ended:?}");
+                    self.lines.judge.violated(Rule::Alive, text);
+                }
                 replica.restart_at = now + self.options.restart_after;
+                replica.frozen_until = None;
             }
             if replica.frozen_until.is_some_and(|thaw| thaw <= now) {
                 replica.frozen_until = None;
@@ -630,9 +648,28 @@ impl World {
         }
     }
 
-    /// Whether a Service waits for its name, or a machine boots.
-    pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.booting.is_empty()
+    /// What is still to come by itself: a Service waits for its name, a machine boots, a manager
+    /// starts or is elected.
+    pub fn awaits(&self) -> Option<&'static str> {
+        let leads = |replica: &Replica| {
+            let life = replica.living();
+            life.is_some_and(|life| self.lines.judge.leads(life.process.number))
+        };
+        if !self.waiting.is_empty() {
+            Some("a Service waits for its name")
+        } else if !self.booting.is_empty() {
+            Some("a machine boots")
+        } else if self
+            .replicas
+            .iter()
+            .any(|replica| replica.living().is_none())
+        {
+            Some("a manager is dead")
+        } else if self.replicas.len() > 1 && !self.replicas.iter().any(leads) {
+            Some("no manager leads")
+        } else {
+            None
+        }
     }
 
     fn strip_finalizer(&self, name: &str) {
@@ -644,10 +681,8 @@ impl World {
             .filter(|finalizer| *finalizer != FINALIZER)
             .map(str::to_owned)
             .collect();
-        let lives = self.replicas.iter().any(|replica| {
-            let life = replica.life.as_ref();
-            life.is_some_and(|life| !life.process.is_dead())
-        });
+        let mut replicas = self.replicas.iter();
+        let lives = replicas.any(|replica| replica.living().is_some());
         let uid = text(&service, "/metadata/uid");
         self.lines.judge.stripped(uid, lives);
         if let Some(metadata) = service
