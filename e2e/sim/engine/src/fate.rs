@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use crate::trace::Kind;
 
 /// What happens to an operation.
@@ -71,23 +73,36 @@ struct Armed {
     blow: Blow,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    armed: Vec<Armed>,
+    /// Until when every cloud call fails.
+    cloud_away: Option<Instant>,
+}
+
 /// The blows still to fall. Clones are handles of the same list.
 #[derive(Clone, Debug, Default)]
-pub struct Fates(Arc<Mutex<Vec<Armed>>>);
+pub struct Fates(Arc<Mutex<State>>);
 
 impl Fates {
-    fn with<T>(&self, f: impl FnOnce(&mut Vec<Armed>) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Arms a blow.
     pub fn arm(&self, aim: Aim, blow: Blow) {
-        self.with(|armed| armed.push(Armed { aim, blow }));
+        self.with(|state| state.armed.push(Armed { aim, blow }));
+    }
+
+    /// Every cloud call that begins before then fails.
+    pub fn cloud_away(&self, until: Instant) {
+        self.with(|state| state.cloud_away = Some(until));
     }
 
     /// The blow for an operation that begins; it is used up.
     pub fn strike(&self, index: u32, kind: Kind, text: &str) -> Option<Blow> {
-        self.with(|armed| {
+        self.with(|state| {
+            let armed = &mut state.armed;
             let hit = armed.iter_mut().position(|armed| match &mut armed.aim {
                 Aim::Number(number) => *number == index,
                 Aim::Next {
@@ -103,14 +118,18 @@ impl Fates {
                     }
                     falls
                 }
-            })?;
-            Some(armed.remove(hit).blow)
+            });
+            let away = state.cloud_away.is_some_and(|until| Instant::now() < until);
+            match hit {
+                Some(hit) => Some(armed.remove(hit).blow),
+                None => (away && kind.is_cloud()).then_some(Blow::Internal),
+            }
         })
     }
 
     /// Takes all blows away that have not fallen.
     pub fn clear(&self) {
-        self.with(Vec::clear);
+        self.with(|state| *state = State::default());
     }
 }
 

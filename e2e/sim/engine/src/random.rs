@@ -124,7 +124,7 @@ fn step(rng: &mut Rng) -> Step {
 
 fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
     let resource = one(rng, &["nodes", "services"]);
-    match rng.u8(0..26) {
+    match rng.u8(0..28) {
         0..=12 => strike(rng),
         13 | 14 => Trouble::Crash,
         15 => Trouble::Freeze(Duration::from_secs(one(rng, &[1, 8, 40]))),
@@ -138,6 +138,7 @@ fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
         }
         22 => Trouble::Clock(one(rng, &[-86_400, -300, 40, 3_600])),
         23 => Trouble::ExpireByHttp,
+        24 | 25 => Trouble::CloudAway(Duration::from_secs(one(rng, &[1, 12, 90]))),
         _ => Trouble::CloudLag(lag.mul_f64(rng.f64())),
     }
 }

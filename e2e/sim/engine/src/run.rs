@@ -28,6 +28,10 @@ pub const QUIET: Duration = Duration::from_secs(10 * 60);
 /// Events are written a little after what they tell of; the quiet begins after that.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
+/// After trouble a retry may still wait although all is well by now: the longest back-off of a
+/// Service, and a little.
+const LAST_RETRIES: Duration = Duration::from_secs(5 * 60 + 30);
+
 /// The flags of a slow lease.
 const SLOW_LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=45s",
@@ -248,7 +252,12 @@ impl Run {
 
     /// Nothing happens, and nothing may be done but the periodic reads.
     async fn quiet(&mut self, plan: &Plan) -> Result<()> {
-        self.world.pass(LAST_WORDS).await?;
+        let troubled = plan
+            .events
+            .iter()
+            .any(|timed| matches!(timed.event, Event::Have(_)));
+        let rest = if troubled { LAST_RETRIES } else { LAST_WORDS };
+        self.world.pass(rest).await?;
         let first = self.world.lines.trace.count();
         self.quiet_from = first;
         self.world.is_quiet = true;

@@ -78,6 +78,8 @@ pub enum Trouble {
     Away(Duration, Outage),
     /// Reads of the cloud lag behind.
     CloudLag(Duration),
+    /// Every cloud call fails for a time.
+    CloudAway(Duration),
     /// The managers' wall clocks jump: they are wrong by so many seconds.
     Clock(i64),
     /// A watch from a forgotten version is refused by an HTTP status, not by an event.

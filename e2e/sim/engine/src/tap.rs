@@ -86,7 +86,9 @@ impl ApiCall {
     }
 
     fn kind(&self) -> Kind {
-        if self.verb.is_write() {
+        // Reviews ask and change nothing.
+        let asks = self.resource.contains("reviews.");
+        if self.verb.is_write() && !asks {
             Kind::ApiWrite
         } else {
             Kind::ApiRead

@@ -421,6 +421,7 @@ impl World {
                 faults.unavailable_until(Instant::now() + *time, *outage);
             }
             Trouble::CloudLag(lag) => self.cloud.set_lag(*lag),
+            Trouble::CloudAway(time) => self.lines.fates.cloud_away(Instant::now() + *time),
             Trouble::Clock(skew) => self.skew.store(*skew, Ordering::Relaxed),
             Trouble::ExpireByHttp => faults.expired_style(ExpiredStyle::Http),
         }
@@ -681,8 +682,12 @@ impl World {
             .filter(|finalizer| *finalizer != FINALIZER)
             .map(str::to_owned)
             .collect();
-        let mut replicas = self.replicas.iter();
-        let lives = replicas.any(|replica| replica.living().is_some());
+        // A manager that only stands by remembers nothing.
+        let is_elected = self.replicas.len() > 1;
+        let lives = self.replicas.iter().any(|replica| {
+            let life = replica.living();
+            life.is_some_and(|life| !is_elected || self.lines.judge.leads(life.process.number))
+        });
         let uid = text(&service, "/metadata/uid");
         self.lines.judge.stripped(uid, lives);
         if let Some(metadata) = service
