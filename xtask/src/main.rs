@@ -12,6 +12,7 @@ mod process;
 mod requirements;
 mod sandbox;
 mod setup;
+mod sim;
 mod stamp;
 mod test;
 
@@ -39,6 +40,8 @@ enum Command {
     Sandbox(sandbox::Args),
     /// Measure one of the scenarios that the documents quote.
     Bench(bench::Args),
+    /// Simulate: every crash point of the canonical scenarios, and seeds of random workloads.
+    Sim(sim::Args),
     /// Run .ci/run in a fresh clone of the last commit.
     Ci(ci::Args),
     /// Generate the reference pages from the program.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&ctx, &args),
         Command::Sandbox(args) => sandbox::run(&ctx, &args),
         Command::Bench(args) => bench::run(&ctx, &args),
+        Command::Sim(args) => sim::run(&ctx, &args),
         Command::Ci(args) => ci::run(&ctx, &args),
         Command::Docs(args) => docs::run(&ctx, &args),
         Command::Requirements(args) => requirements::run(&ctx, &args),

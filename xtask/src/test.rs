@@ -51,8 +51,8 @@ pub(crate) struct Args {
     args: Vec<String>,
 }
 
-/// The simulation's crate.
-const SIM: &str = "ccm-sim";
+/// The simulation's crates: over the cloud in memory, and over the emulated AWS.
+const SIM: &[&str] = &["ccm-simulation", "ccm-sim"];
 /// The integration tests' crates.
 const INTEGRATION: &[&str] = &["ccm-e2e-tests", "ccm-envtest"];
 
@@ -135,7 +135,7 @@ impl Run<'_> {
             Ring::Docs => self.docs(),
             Ring::Sim => {
                 let system = self.system_path();
-                self.tests(1, &system, |package| package == SIM, &[])
+                self.tests(1, &system, |package| SIM.contains(&package), &[])
             }
             Ring::Deny => self.deny(),
             Ring::Integration => self.integration(),
@@ -176,7 +176,7 @@ impl Run<'_> {
         self.tests(
             1,
             &self.path()?,
-            |package| package != SIM && !INTEGRATION.contains(&package),
+            |package| !SIM.contains(&package) && !INTEGRATION.contains(&package),
             &[("CCM_PYTHON", &python)],
         )?;
         if self.args.is_empty() {

@@ -28,6 +28,11 @@ impl Clock {
         }))
     }
 
+    /// A clock that shows what `now` says: for simulations of clocks that jump.
+    pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
     /// The time now.
     pub fn now(&self) -> Timestamp {
         (self.0)()
@@ -52,5 +57,18 @@ mod tests {
         let clock = Clock::anchored(start);
         tokio::time::advance(Duration::from_secs(90)).await;
         assert_eq!(clock.now().to_string(), "2026-01-01T00:01:30Z");
+    }
+
+    #[test]
+    fn a_clock_from_a_function_can_jump() {
+        let hours = Arc::new(std::sync::atomic::AtomicI64::new(5));
+        let shown = Arc::clone(&hours);
+        let clock = Clock::from_fn(move || {
+            let hours = shown.load(std::sync::atomic::Ordering::Relaxed);
+            Timestamp::from_second(hours * 3600).unwrap()
+        });
+        assert_eq!(clock.now().as_second(), 18_000);
+        hours.store(1, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(clock.now().as_second(), 3_600);
     }
 }

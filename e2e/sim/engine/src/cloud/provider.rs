@@ -1,0 +1,58 @@
+//! The provider of the cloud in memory: what the manager gets.
+
+use std::sync::Arc;
+
+use ccm_core::cloud::{Cloud, Factory, Instances, LoadBalancers, Routes};
+
+use super::{Craft, MemCloud, Session, session::Lines};
+use crate::process::Process;
+
+/// The name under which `--cloud-provider` selects it.
+pub const NAME: &str = "memory";
+
+/// The capabilities; clones share the session.
+#[derive(Clone)]
+pub struct Provider {
+    /// The way to the cloud.
+    pub session: Session,
+}
+
+impl Cloud for Provider {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn instances(&self) -> Option<Arc<dyn Instances>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn load_balancers(&self) -> Option<Arc<dyn LoadBalancers>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+/// The factory for one process.
+pub fn factory(
+    cloud: MemCloud,
+    lines: Lines,
+    process: Arc<Process>,
+    craft: Arc<dyn Craft>,
+) -> Factory {
+    Factory {
+        name: NAME,
+        build: Arc::new(move |build| {
+            let session = Session::new(
+                cloud.clone(),
+                lines.clone(),
+                Arc::clone(&process),
+                build.fence,
+                Arc::clone(&craft),
+            );
+            Box::pin(async move { Ok(Arc::new(Provider { session }) as Arc<dyn Cloud>) })
+        }),
+    }
+}
