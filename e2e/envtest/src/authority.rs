@@ -49,7 +49,7 @@ impl Authority {
     /// The system has no randomness.
     pub fn server(&self) -> Result<Pair> {
         let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
-        self.sign(CertificateParams::new(names)?)
+        self.sign(&CertificateParams::new(names)?)
     }
 
     /// For a user: the API server takes the name from the common name and the groups from the
@@ -61,10 +61,10 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = named(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
+        self.sign(&params)
     }
 
-    fn sign(&self, params: CertificateParams) -> Result<Pair> {
+    fn sign(&self, params: &CertificateParams) -> Result<Pair> {
         let key = KeyPair::generate()?;
         Ok(Pair {
             certificate: params.signed_by(&key, &self.issuer)?.pem(),

@@ -51,10 +51,7 @@ async fn every_node_gets_a_range_of_each_family_and_a_restart_gives_none_twice()
             four.starts_with("10.64.") && four.ends_with(".0/24"),
             "{four}"
         );
-        assert!(
-            six.starts_with("fd00:64:") && six.ends_with("/64"),
-            "{six}"
-        );
+        assert!(six.starts_with("fd00:64:") && six.ends_with("/64"), "{six}");
         assert!(seen.insert(ranges.clone()), "{ranges:?} twice");
     }
     bench.kill_manager().await?;

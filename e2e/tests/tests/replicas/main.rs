@@ -1,8 +1,6 @@
 //! Several replicas of the manager and one Lease on the real API server: who waits, who takes over
 //! and when, and what the cloud sees of it. Each replica signs its calls with a key of its own.
 
-#![expect(clippy::panic, reason = "a failed expectation ends the test")]
-
 mod creating;
 mod paused;
 mod take_over;

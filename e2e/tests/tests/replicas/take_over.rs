@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ccm_cloudsim::Call;
 use ccm_e2e_tests::{service, tainted};
 use ccm_envtest::{Process, go_leader};
 use ccm_testkit::{always, eventually};
@@ -16,6 +17,45 @@ use super::{LEASE, QUICK, Replica, SOON, counts, leases, without_a_lease};
 const AFTER_A_CRASH: Duration = Duration::from_secs(20);
 /// The leader gives its lease back: one look of the others.
 const AFTER_A_RELEASE: Duration = Duration::from_secs(6);
+
+/// The standby has the check of the lease only, the leader one more for each controller.
+async fn checks_of_leader_and_standby(leader: &Replica, standby: &Replica) -> Result<()> {
+    let (status, checks) = standby.manager.get("/healthz?verbose").await?;
+    assert_eq!(status, 200);
+    assert_eq!(checks, "[+]leaderElection ok\nhealthz check passed\n");
+    let (status, checks) = leader.manager.get("/healthz?verbose").await?;
+    assert_eq!(status, 200);
+    for name in [
+        "leaderElection",
+        "cloud-node-controller",
+        "cloud-node-lifecycle-controller",
+        "service-lb-controller",
+    ] {
+        assert!(checks.contains(&format!("[+]{name} ok\n")), "{checks}");
+    }
+    Ok(())
+}
+
+/// A take-over asks for machines by name only, and changes nothing but what waited.
+fn nothing_was_listed(calls: &[Call]) {
+    let asked: Vec<_> = calls
+        .iter()
+        .filter(|call| call.action == "DescribeInstances")
+        .collect();
+    // For the Node that waits by its name, for a first look at the addresses of all that are known,
+    // and for the load balancer's targets by their ids: nothing is listed.
+    for call in &asked {
+        let names_machines = call
+            .params
+            .keys()
+            .any(|key| key.starts_with("InstanceId.") || key.starts_with("Filter.1.Value."));
+        assert!(names_machines, "{call:?}");
+    }
+    assert!(asked.len() <= 3, "{:?}", counts(calls));
+    let mut written = calls.to_vec();
+    written.retain(Call::is_write);
+    assert_eq!(counts(&written), [("RegisterTargets", 1)].into());
+}
 
 /// REQ-APP-08, REQ-APP-09, REQ-APP-13, CASE-LEAD-01
 #[tokio::test]
@@ -35,19 +75,7 @@ async fn a_standby_is_warm_calls_no_cloud_and_takes_over_without_a_relist() -> R
     bench.hostname("web").await;
 
     let second = Replica::standby(&bench, "second", &[]).await?;
-    let (status, checks) = second.manager.get("/healthz?verbose").await?;
-    assert_eq!(status, 200);
-    assert_eq!(checks, "[+]leaderElection ok\nhealthz check passed\n");
-    let (status, checks) = first.manager.get("/healthz?verbose").await?;
-    assert_eq!(status, 200);
-    for name in [
-        "leaderElection",
-        "cloud-node-controller",
-        "cloud-node-lifecycle-controller",
-        "service-lb-controller",
-    ] {
-        assert!(checks.contains(&format!("[+]{name} ok\n")), "{checks}");
-    }
+    checks_of_leader_and_standby(&first, &second).await?;
     let mark = bench.cloud.sim.calls().mark();
     always(
         "the standby leaves the cloud alone",
@@ -82,23 +110,7 @@ async fn a_standby_is_warm_calls_no_cloud_and_takes_over_without_a_relist() -> R
         })
         .await;
     let calls = second.calls(&bench, mark);
-    let asked: Vec<_> = calls
-        .iter()
-        .filter(|call| call.action == "DescribeInstances")
-        .collect();
-    // For the Node that waits by its name, for a first look at the addresses of all that are known,
-    // and for the load balancer's targets by their ids: nothing is listed.
-    for call in &asked {
-        let names_machines = call
-            .params
-            .keys()
-            .any(|key| key.starts_with("InstanceId.") || key.starts_with("Filter.1.Value."));
-        assert!(names_machines, "{call:?}");
-    }
-    assert!(asked.len() <= 3, "{:?}", counts(&calls));
-    let mut written = calls.clone();
-    written.retain(ccm_cloudsim::Call::is_write);
-    assert_eq!(counts(&written), [("RegisterTargets", 1)].into());
+    nothing_was_listed(&calls);
 
     let mut third = Replica::standby(&bench, "third", &[]).await?;
     let mut second = second;
