@@ -143,6 +143,51 @@ fn all_bad_flags_are_told_at_once_and_end_with_1() {
     }
 }
 
+/// REQ-APP-28
+#[test]
+fn each_bad_value_is_told_with_its_flag_and_the_accepted_form_in_one_line() {
+    let Some(cloud) = cloud() else {
+        return assert_says_no_cloud(&["--node-monitor-period=0s"]);
+    };
+    let bad = [
+        ("--leader-elect-lease-duration", "15", "\"15s\""),
+        ("--bind-address", "here", "IP address"),
+        ("--kube-api-qps", "fast", "number"),
+        ("--feature-gates", "NoSuchGate=true", "NoSuchGate"),
+        ("--v", "high", "write 0 or a higher number"),
+        ("--controllers", "*,nodes", "cloud-node-controller"),
+        ("--concurrent-node-syncs", "0", "at least 1"),
+        ("--concurrent-service-syncs", "-1", "at least 1"),
+        ("--node-monitor-period", "0s", "longer than 0s"),
+        ("--leader-elect-resource-lock", "endpoints", "\"leases\""),
+        ("--secure-port", "70000", "0 (off) to 65535"),
+        (
+            "--tls-min-version",
+            "VersionTLS09",
+            "VersionTLS12 or VersionTLS13",
+        ),
+        ("--tls-cert-file", "/x", "--tls-private-key-file"),
+        ("--health-bind-address", "10258", "127.0.0.1:10268"),
+    ];
+    // Nothing is contacted: an address that leads nowhere would be waited for.
+    let mut args = vec![cloud, format!("--master=http://{}", closed_port())];
+    args.extend(bad.iter().map(|(flag, value, _)| format!("{flag}={value}")));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (status, _, errors) = run(&args);
+    assert_eq!(status, Some(1));
+    assert_eq!(errors.lines().count(), bad.len(), "{errors}");
+    for (flag, value, accepted) in bad {
+        let value = value.trim_start_matches("*,");
+        let mut lines = errors.lines();
+        let told = lines.any(|line| {
+            [flag, value, accepted]
+                .iter()
+                .all(|part| line.contains(part))
+        });
+        assert!(told, "{flag} {value} {accepted}: {errors}");
+    }
+}
+
 #[test]
 fn an_unreadable_kubeconfig_ends_with_1_and_is_named() {
     let Some(cloud) = cloud() else {

@@ -64,7 +64,7 @@ const FEATURE_SETS: &[&str] = &["", "aws"];
 const INTEGRATION_AT_ONCE: usize = 2;
 
 /// The test binaries that take longest start first.
-const SLOW_TESTS: &[&str] = &["services", "nodes"];
+const SLOW_TESTS: &[&str] = &["services", "nodes", "process"];
 
 struct Run<'a> {
     ctx: &'a Context,

@@ -7,19 +7,19 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use ccm_core::runtime::RbacOptions;
 use kube::{
-    Api, Client, Config,
-    api::PostParams,
+    Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use serde::{Serialize, de::DeserializeOwned};
+use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::{
+    access::{MANAGER_ACCOUNT, account_token, account_user, grant},
+    authority::Authority,
     binaries::Binaries,
     kubeconfig::kubeconfig,
     process::{Process, free_port},
@@ -28,10 +28,12 @@ use crate::{
 /// How long start-up may take: five seconds on an idle machine, generously more on a busy one.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// The user whose requests the audit log counts and whose kubeconfig the manager gets.
+/// The name of the manager's kubeconfig. It holds a token of the manager's ServiceAccount, whose
+/// requests the audit log counts.
 const MANAGER: &str = "manager";
-/// The role of that user.
-const ROLE: &str = "cloud-controller-manager";
+/// The accounts of `--use-service-account-credentials`.
+const CONTROLLER_ACCOUNTS: [&str; 3] =
+    ["node-controller", "service-controller", "route-controller"];
 /// The user of the tests.
 const ADMIN: &str = "admin";
 
@@ -41,6 +43,7 @@ pub struct ApiServer {
     dir: TempDir,
     url: String,
     port: u16,
+    authority: Authority,
     tokens: BTreeMap<&'static str, String>,
     binaries: Binaries,
     etcd_url: String,
@@ -48,7 +51,7 @@ pub struct ApiServer {
     server: Option<Process>,
 }
 
-/// Requests of the manager's user as the audit log shows them: (verb, resource) → count.
+/// Requests of the manager's accounts as the audit log shows them: (verb, resource) → count.
 pub type AuditCounts = BTreeMap<(String, String), usize>;
 
 impl ApiServer {
@@ -79,16 +82,14 @@ impl ApiServer {
             &[],
             false,
         )?;
-        let tokens = [ADMIN, MANAGER]
-            .into_iter()
-            .map(|user| (user, uuid::Uuid::new_v4().simple().to_string()))
-            .collect();
+        let admin = uuid::Uuid::new_v4().simple().to_string();
         let port = free_port()?;
         let mut this = Self {
             url: format!("https://127.0.0.1:{port}"),
             port,
             dir,
-            tokens,
+            authority: Authority::new("envtest")?,
+            tokens: BTreeMap::from([(ADMIN, admin)]),
             binaries,
             etcd_url,
             etcd,
@@ -109,6 +110,16 @@ impl ApiServer {
         self.dir.path()
     }
 
+    /// The authority of the server's own certificate and of its users' certificates.
+    pub const fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The file with that authority's certificate.
+    pub fn ca_file(&self) -> PathBuf {
+        self.file("ca.crt")
+    }
+
     /// Writes a kubeconfig of the user `admin` or `manager` and returns its path.
     ///
     /// # Errors
@@ -122,7 +133,7 @@ impl ApiServer {
     /// The content of a kubeconfig of the user.
     pub fn kubeconfig(&self, user: &str) -> String {
         let token = self.tokens.get(user).map(String::as_str);
-        kubeconfig(&self.url, Some(&self.file("ca.crt")), user, token)
+        kubeconfig(&self.url, Some(&self.ca_file()), user, token)
     }
 
     /// A client of the user `admin`.
@@ -130,7 +141,15 @@ impl ApiServer {
     /// # Errors
     /// The configuration is not accepted.
     pub async fn client(&self) -> Result<Client> {
-        let kubeconfig = Kubeconfig::from_yaml(&self.kubeconfig(ADMIN))?;
+        self.client_of(ADMIN).await
+    }
+
+    /// A client of the user `admin` or `manager`.
+    ///
+    /// # Errors
+    /// The configuration is not accepted.
+    pub async fn client_of(&self, user: &str) -> Result<Client> {
+        let kubeconfig = Kubeconfig::from_yaml(&self.kubeconfig(user))?;
         let config =
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         Ok(Client::try_from(config)?)
@@ -163,7 +182,22 @@ impl ApiServer {
         self.wait_until_ready().await
     }
 
-    /// The requests of the user `manager` so far, by verb and resource (with its subresource).
+    /// Gives the manager's account exactly the role that the product's table makes for this.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn grant_manager(&mut self, options: &RbacOptions) -> Result<()> {
+        let admin = self.client().await?;
+        if !self.tokens.contains_key(MANAGER) {
+            let (namespace, name) = MANAGER_ACCOUNT;
+            let token = account_token(&admin, namespace, name).await?;
+            self.tokens.insert(MANAGER, token);
+        }
+        let manager = self.client_of(MANAGER).await?;
+        grant(&admin, &manager, options).await
+    }
+
+    /// The requests of the manager's accounts so far, by verb and resource (with its subresource).
     ///
     /// # Errors
     /// The audit log cannot be read.
@@ -186,18 +220,15 @@ impl ApiServer {
         Ok(counts)
     }
 
-    /// The manager's writes so far, events and leases left out.
+    /// The manager's writes so far; events, leases and questions left out.
     ///
     /// # Errors
     /// The audit log cannot be read.
     pub fn manager_writes(&self) -> Result<usize> {
-        let reads = ["get", "list", "watch"];
         let writes = self
             .audit()?
             .into_iter()
-            .filter(|((verb, resource), _)| {
-                !reads.contains(&verb.as_str()) && resource != "events" && resource != "leases"
-            })
+            .filter(|((verb, resource), _)| is_write(verb, resource))
             .map(|(_, count)| count)
             .sum();
         Ok(writes)
@@ -208,41 +239,31 @@ impl ApiServer {
     }
 
     fn write_files(&self) -> Result<()> {
-        let mut ca = CertificateParams::new(Vec::new())?;
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca_key = KeyPair::generate()?;
-        let ca_certificate = ca.self_signed(&ca_key)?;
-        let issuer = Issuer::new(ca, ca_key);
-        let serving_key = KeyPair::generate()?;
-        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
-        let serving = CertificateParams::new(names)?.signed_by(&serving_key, &issuer)?;
+        let serving = self.authority.server()?;
         let account_key = KeyPair::generate()?;
         let tokens: String = self
             .tokens
             .iter()
-            .map(|(user, token)| {
-                // The admin may do everything, the manager what its role says.
-                let groups = if *user == ADMIN {
-                    ",\"system:masters\""
-                } else {
-                    ""
-                };
-                format!("{token},{user},{user}{groups}\n")
-            })
+            .map(|(user, token)| format!("{token},{user},{user},\"system:masters\"\n"))
+            .collect();
+        let (namespace, manager) = MANAGER_ACCOUNT;
+        let accounts: Vec<String> = std::iter::once(manager)
+            .chain(CONTROLLER_ACCOUNTS)
+            .map(|account| account_user(namespace, account))
             .collect();
         let policy = json!({
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived", "ResponseStarted"],
             "rules": [
-                { "level": "Metadata", "users": [MANAGER], "verbs": ["create", "update", "patch", "delete", "get", "list", "watch"] },
+                { "level": "Metadata", "users": accounts, "verbs": ["create", "update", "patch", "delete", "get", "list", "watch"] },
                 { "level": "None" },
             ],
         });
         for (name, content) in [
-            ("ca.crt", ca_certificate.pem()),
-            ("serving.crt", serving.pem()),
-            ("serving.key", serving_key.serialize_pem()),
+            ("ca.crt", self.authority.certificate().to_owned()),
+            ("serving.crt", serving.certificate),
+            ("serving.key", serving.key),
             ("account.key", account_key.serialize_pem()),
             ("account.pub", account_key.public_key_pem()),
             ("tokens.csv", tokens),
@@ -264,6 +285,9 @@ impl ApiServer {
             format!("--tls-cert-file={}", file("serving.crt")),
             format!("--tls-private-key-file={}", file("serving.key")),
             format!("--token-auth-file={}", file("tokens.csv")),
+            // With it the server publishes the authority in the configmap that delegated
+            // authentication reads.
+            format!("--client-ca-file={}", file("ca.crt")),
             "--authorization-mode=RBAC".to_owned(),
             "--service-account-issuer=https://127.0.0.1".to_owned(),
             format!("--service-account-key-file={}", file("account.pub")),
@@ -296,43 +320,20 @@ impl ApiServer {
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         }
-        self.grant_manager(&client).await
-    }
-
-    /// Gives the user `manager` what the manager needs. Idempotent.
-    async fn grant_manager(&self, client: &Client) -> Result<()> {
-        let rule = |resource: &str, verbs: &[&str]| json!({ "apiGroups": [""], "resources": [resource], "verbs": verbs });
-        let role: ClusterRole = serde_json::from_value(json!({
-            "metadata": { "name": ROLE },
-            "rules": [
-                rule("nodes", &["get", "list", "watch", "patch", "delete"]),
-                rule("nodes/status", &["patch"]),
-                rule("services", &["get", "list", "watch"]),
-                rule("services/status", &["patch"]),
-                rule("events", &["create", "patch", "update"]),
-            ],
-        }))?;
-        let binding: ClusterRoleBinding = serde_json::from_value(json!({
-            "metadata": { "name": ROLE },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE },
-            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": MANAGER }],
-        }))?;
-        create(client, &role).await?;
-        create(client, &binding).await
+        self.grant_manager(&RbacOptions::default()).await
     }
 }
 
-/// Creates an object unless it is there.
-async fn create<K>(client: &Client, object: &K) -> Result<()>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
-{
-    match Api::<K>::all(client.clone())
-        .create(&PostParams::default(), object)
-        .await
-    {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(error).context("grant the manager its role"),
-    }
+/// Whether a request changes something that lasts, events and Leases left out. A review is a
+/// question, whatever its verb.
+pub fn is_write(verb: &str, resource: &str) -> bool {
+    !matches!(verb, "get" | "list" | "watch")
+        && !matches!(
+            resource,
+            "events"
+                | "leases"
+                | "tokenreviews"
+                | "subjectaccessreviews"
+                | "selfsubjectaccessreviews"
+        )
 }

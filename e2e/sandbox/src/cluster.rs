@@ -7,9 +7,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use ccm_cloudsim::CloudSim;
-use ccm_envtest::{ApiServer, Manager, ManagerOptions, cloud_config, kubeconfig};
+use ccm_envtest::{ApiServer, Manager, ManagerOptions, cloud_config, free_port, kubeconfig};
 use ccm_kubesim::KubeSim;
 use kube::{Client, Config};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -31,6 +32,7 @@ enum Api {
 /// to, the folder last.
 pub(crate) struct Sandbox {
     manager: Manager,
+    secure_port: u16,
     api: Api,
     aws_url: String,
     region: String,
@@ -69,6 +71,12 @@ impl Sandbox {
                 start: now(),
                 ..Default::default()
             });
+            // A real server publishes here whose client certificates it believes: none.
+            sim.apply_direct(json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
+            }))
+            .map_err(|error| anyhow::anyhow!("simulated API: {error:?}"))?;
             let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
             let url = format!("http://{}", listener.local_addr()?);
             let end = background.clone().cancelled_owned();
@@ -90,10 +98,11 @@ impl Sandbox {
         std::fs::write(&config_path, text)?;
         let manager_kubeconfig = dir.path().join("manager.kubeconfig");
         std::fs::write(&manager_kubeconfig, api.kubeconfig("manager"))?;
+        let secure_port = free_port()?;
         let mut manager = Manager::start(&ManagerOptions {
+            flags: flags(&manager_kubeconfig, secure_port),
             kubeconfig: manager_kubeconfig,
             cloud_config: config_path,
-            flags: vec![format!("--cluster-name={CLUSTER_ID}")],
             environment: Vec::new(),
         })?;
         let client = api.client().await?;
@@ -107,6 +116,7 @@ impl Sandbox {
             aws_url,
             region,
             manager,
+            secure_port,
             machines: machines.instance_ids,
             kubelets,
             _background: background.drop_guard(),
@@ -171,6 +181,7 @@ impl Sandbox {
              \x20 curl -s -X POST $AWS_ENDPOINT_URL/_sim/instances/{machine}/terminate\n\
              \x20                                            # its Node goes within seconds\n\n\
              The manager's metrics: curl -s http://{}/metrics\n\
+             Its secure port: curl -sk 'https://127.0.0.1:{}/healthz?verbose'\n\
              Ctrl-C ends everything and leaves nothing behind.\n",
             self.machines.len(),
             match &self.api {
@@ -179,8 +190,22 @@ impl Sandbox {
             },
             kubeconfig.display(),
             self.manager.health_address(),
+            self.secure_port,
         )
     }
+}
+
+/// As a user runs it on a cluster: with leader election and the secure port.
+fn flags(kubeconfig: &Path, secure_port: u16) -> Vec<String> {
+    let kubeconfig = kubeconfig.display();
+    vec![
+        format!("--cluster-name={CLUSTER_ID}"),
+        "--leader-elect=true".to_owned(),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={secure_port}"),
+        format!("--authentication-kubeconfig={kubeconfig}"),
+        format!("--authorization-kubeconfig={kubeconfig}"),
+    ]
 }
 
 impl Api {

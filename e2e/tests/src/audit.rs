@@ -1,6 +1,7 @@
 //! The manager's requests one by one, as the API server's audit log shows them.
 
 use anyhow::Result;
+use ccm_envtest::is_write;
 use serde_json::Value;
 
 use crate::shared::Api;
@@ -8,10 +9,16 @@ use crate::shared::Api;
 /// One request of the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    /// Who asked: `system:serviceaccount:kube-system:…`.
+    pub user: String,
     /// `patch`, `delete`, `list` and so on.
     pub verb: String,
-    /// Plural, with its subresource: `nodes/status`.
+    /// API group, empty for core.
+    pub group: String,
+    /// Plural, empty for a path that is no resource, with its subresource: `nodes/status`.
     pub resource: String,
+    /// Namespace, or empty.
+    pub namespace: String,
     /// Name, or empty.
     pub name: String,
     /// HTTP status of the answer.
@@ -21,8 +28,7 @@ pub struct Request {
 impl Request {
     /// Whether it changes something other than an event or a Lease.
     pub fn is_write(&self) -> bool {
-        !matches!(self.verb.as_str(), "get" | "list" | "watch")
-            && !matches!(self.resource.as_str(), "events" | "leases")
+        is_write(&self.verb, &self.resource)
     }
 }
 
@@ -64,11 +70,14 @@ fn request(event: &Value) -> Request {
     let of = |pointer: &str| text(pointer).unwrap_or_default().to_owned();
     let resource = of("/objectRef/resource");
     Request {
+        user: of("/user/username"),
         verb: of("/verb"),
+        group: of("/objectRef/apiGroup"),
         resource: match text("/objectRef/subresource") {
             Some(sub) => format!("{resource}/{sub}"),
             None => resource,
         },
+        namespace: of("/objectRef/namespace"),
         name: of("/objectRef/name"),
         code: event
             .pointer("/responseStatus/code")

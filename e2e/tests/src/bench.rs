@@ -38,6 +38,51 @@ pub struct Cloud {
     pub cluster: Cluster,
     /// Its address.
     pub url: String,
+    _server: DropGuard,
+}
+
+impl Cloud {
+    /// An emulated AWS with `machines` machines, on a free port.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub async fn start(machines: usize) -> Result<Self> {
+        let sim = CloudSim::new(ccm_cloudsim::Options {
+            start: now(),
+            ..Default::default()
+        });
+        let cluster = sim
+            .aws()
+            .standard_cluster(CLUSTER_ID, machines)
+            .map_err(|error| anyhow!("emulated AWS: {error:?}"))?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let stop = CancellationToken::new();
+        let (server, end) = (sim.clone(), stop.clone().cancelled_owned());
+        tokio::spawn(async move { server.serve(listener, end).await });
+        Ok(Self {
+            sim,
+            cluster,
+            url,
+            _server: stop.drop_guard(),
+        })
+    }
+
+    /// A cloud-config file for it.
+    ///
+    /// # Errors
+    /// The cluster has no subnet.
+    pub fn config(&self) -> Result<String> {
+        let vpc = &self.cluster.vpc_id;
+        let subnet = self.cluster.subnet_ids.first().context("no subnet")?;
+        Ok(cloud_config(
+            &self.url,
+            "us-west-2",
+            vpc,
+            subnet,
+            CLUSTER_ID,
+        ))
+    }
 }
 
 /// A clean cluster, an emulated AWS, and a manager once [`start_manager`](Self::start_manager) ran.
@@ -52,7 +97,6 @@ pub struct Bench {
     pub manager: Option<Manager>,
     dir: TempDir,
     config: PathBuf,
-    _cloud_server: DropGuard,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -66,34 +110,17 @@ impl Bench {
         let turn = api.turn().await;
         let client = api.client().await?;
         clean(&client).await.context("empty the cluster")?;
-        let sim = CloudSim::new(ccm_cloudsim::Options {
-            start: now(),
-            ..Default::default()
-        });
-        let cluster = sim
-            .aws()
-            .standard_cluster(CLUSTER_ID, machines)
-            .map_err(|error| anyhow!("emulated AWS: {error:?}"))?;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let stop = CancellationToken::new();
-        let (server, end) = (sim.clone(), stop.clone().cancelled_owned());
-        tokio::spawn(async move { server.serve(listener, end).await });
+        let cloud = Cloud::start(machines).await?;
         let dir = TempDir::with_prefix("ccm-bench-")?;
         let config = dir.path().join("cloud.conf");
-        let subnet = cluster.subnet_ids.first().context("no subnet")?;
-        std::fs::write(
-            &config,
-            cloud_config(&url, "us-west-2", &cluster.vpc_id, subnet, CLUSTER_ID),
-        )?;
+        std::fs::write(&config, cloud.config()?)?;
         Ok(Self {
             api,
             client,
-            cloud: Cloud { sim, cluster, url },
+            cloud,
             manager: None,
             dir,
             config,
-            _cloud_server: stop.drop_guard(),
             _turn: turn,
         })
     }

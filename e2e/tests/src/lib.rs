@@ -6,14 +6,20 @@
 
 mod audit;
 mod bench;
+mod caller;
+mod idle;
 mod moto;
 mod objects;
+mod ports;
 mod relay;
 mod shared;
 
 pub use audit::{AuditMark, Request};
 pub use bench::{Bench, CLUSTER_ID, Cloud};
+pub use caller::{Caller, Who};
+pub use idle::Idle;
 pub use moto::{Machine, Moto};
 pub use objects::{node, node_named, service, tainted};
+pub use ports::listening_ports;
 pub use relay::Relay;
 pub use shared::{Api, api};

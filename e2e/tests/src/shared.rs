@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::OnceLock};
 
 use anyhow::{Context, Result, anyhow};
+use ccm_core::runtime::RbacOptions;
 use ccm_envtest::{ApiServer, AuditCounts};
 use kube::Client;
 use tokio::sync::{Mutex, MutexGuard};
@@ -98,6 +99,15 @@ impl Api {
     pub async fn start_server(&'static self) -> Result<()> {
         let start = async { self.server.lock().await.start_server().await };
         self.owner.spawn(start).await?
+    }
+
+    /// Gives the manager's account exactly the role of these options, see
+    /// [`ApiServer::grant_manager`].
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn grant_manager(&self, options: &RbacOptions) -> Result<()> {
+        self.server.lock().await.grant_manager(options).await
     }
 
     /// The server itself, to read its address or its audit log.

@@ -86,7 +86,18 @@ impl ServiceAccountTokens {
         if accounts.get_metadata_opt(&self.name).await?.is_some() {
             return Ok(());
         }
-        self.create_namespace_if_missing().await;
+        match self.create(accounts).await {
+            // The namespace is not there. Every cluster has it, so that it is not looked for
+            // before, and no permission for it is needed.
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                self.create_namespace().await;
+                self.create(accounts).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn create(&self, accounts: &Api<ServiceAccount>) -> kube::Result<()> {
         let account = ServiceAccount {
             metadata: named(&self.name),
             ..ServiceAccount::default()
@@ -97,12 +108,9 @@ impl ServiceAccountTokens {
         }
     }
 
-    /// A failure is told by the creation of the account: not everybody may look at namespaces.
-    async fn create_namespace_if_missing(&self) {
+    /// A failure is told here, and by the creation of the account.
+    async fn create_namespace(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        if !matches!(namespaces.get_metadata_opt(NAMESPACE).await, Ok(None)) {
-            return;
-        }
         let namespace = Namespace {
             metadata: named(NAMESPACE),
             ..Namespace::default()
@@ -206,16 +214,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_missing_namespace_is_created() {
         let sim = KubeSim::new(Options::default());
-        let (server, path) = (sim.service(), format!("/api/v1/namespaces/{NAMESPACE}"));
-        // The simulated server never lets go of this namespace.
+        let (server, path) = (
+            sim.service(),
+            format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"),
+        );
+        // The simulated server never lets go of this namespace: the first create is answered as if.
+        let mut missing = true;
         let without = tower::service_fn(move |request: Request<Body>| {
-            let hidden = request.method() == Method::GET && request.uri().path() == path;
+            let refused = request.method() == Method::POST && request.uri().path() == path;
+            let refused = refused && std::mem::take(&mut missing);
             let answer = server.clone().oneshot(request);
             async move {
                 let mut answer = answer.await?;
-                if hidden {
+                if refused {
                     *answer.status_mut() = StatusCode::NOT_FOUND;
-                    let status = kube::core::Status::failure("hidden", "NotFound").with_code(404);
+                    let status = kube::core::Status::failure("missing", "NotFound").with_code(404);
                     *answer.body_mut() = serde_json::to_vec(&status).unwrap().into();
                 }
                 Ok::<_, ccm_kubesim::ConnectionError>(answer)
@@ -230,12 +243,12 @@ mod tests {
 
     /// REQ-APP-22
     #[tokio::test(start_paused = true)]
-    async fn without_a_look_at_namespaces_the_account_is_created_all_the_same() {
+    async fn a_namespace_that_is_there_is_not_asked_for() {
         let sim = KubeSim::new(Options::default());
-        let target = Target::new(Verb::Get, "namespaces").named(NAMESPACE);
-        sim.faults().fail_next(1, target, Fault::Forbidden);
         tokens(&sim).header().await.unwrap();
-        assert_eq!(sim.requests().count(Verb::Create, "namespaces"), 0);
+        for verb in [Verb::Get, Verb::Create] {
+            assert_eq!(sim.requests().count(verb, "namespaces"), 0);
+        }
     }
 
     /// REQ-APP-22

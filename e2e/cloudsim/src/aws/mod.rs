@@ -95,11 +95,7 @@ impl Api {
 
     /// The API of a request: the credential scope names the service, `Version` alone decides when unsigned.
     fn of(parts: &Parts, version: &str) -> Option<Self> {
-        let header = parts
-            .headers
-            .get(http::header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
-        let scope = header.and_then(signed_service);
+        let scope = credential(parts).and_then(|credential| credential.split('/').nth(3));
         let mut fitting = Self::ALL
             .into_iter()
             .filter(|api| scope.is_none_or(|scope| scope == api.signing_name()));
@@ -107,10 +103,17 @@ impl Api {
     }
 }
 
-/// `… Credential=AKID/20260101/us-west-2/ec2/aws4_request, …` → `ec2`.
-fn signed_service(authorization: &str) -> Option<&str> {
-    let (_, credential) = authorization.split_once("Credential=")?;
-    credential.split([',', ' ']).next()?.split('/').nth(3)
+/// `… Credential=AKID/20260101/us-west-2/ec2/aws4_request, …` → from `AKID` to `aws4_request`.
+fn credential(parts: &Parts) -> Option<&str> {
+    let header = parts.headers.get(http::header::AUTHORIZATION)?;
+    let (_, credential) = header.to_str().ok()?.split_once("Credential=")?;
+    credential.split([',', ' ']).next()
+}
+
+/// The id of the key that signed the request.
+fn access_key(parts: &Parts) -> Option<String> {
+    let key = credential(parts)?.split('/').next()?;
+    Some(key.to_owned())
 }
 
 /// Writes answers of one call.
@@ -262,7 +265,8 @@ impl Aws {
                 .await;
         };
         let writer = Writer { api, request_id };
-        let call = Call::new(api.name(), action.clone(), params.clone().into_map(), agent);
+        let call = Call::new(api.name(), action.clone(), params.clone().into_map(), agent)
+            .signed_by(access_key(parts));
         let effect = |fault| self.perform(&writer, &action, &params, fault);
         control.run(call, &writer, effect).await
     }

@@ -29,6 +29,8 @@ pub struct Call {
     pub error: Option<String>,
     /// The client's `user-agent` header.
     pub user_agent: String,
+    /// The id of the key that signed the call: who called, where a test gives each client its own.
+    pub access_key: Option<String>,
     /// When the call arrived, on the cloud's clock.
     #[serde(serialize_with = "as_text")]
     pub at: Timestamp,
@@ -49,8 +51,13 @@ impl Call {
             status: None,
             error: None,
             user_agent: agent,
+            access_key: None,
             at: Timestamp::UNIX_EPOCH,
         }
+    }
+
+    pub(crate) fn signed_by(self, access_key: Option<String>) -> Self {
+        Self { access_key, ..self }
     }
 
     /// Whether the call may change something: everything that does not start with `Describe` or `Get`.

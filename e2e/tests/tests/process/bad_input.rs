@@ -42,7 +42,7 @@ async fn a_value_that_does_not_parse_is_named_with_its_flag() -> Result<()> {
     Ok(())
 }
 
-/// REQ-APP-06
+/// REQ-APP-06, REQ-APP-28
 #[tokio::test]
 async fn a_malformed_cloud_config_names_file_line_section_and_key() -> Result<()> {
     for (text, parts) in [
@@ -70,7 +70,7 @@ async fn a_malformed_cloud_config_names_file_line_section_and_key() -> Result<()
         let mut options = files.closed()?;
         options.cloud_config = files.write("broken.conf", text)?;
         let (status, manager) = ends(&options).await?;
-        assert_eq!(status.code(), Some(1), "{text}");
+        assert_eq!(status.code(), Some(255), "{text}");
         let parts = [&["could not init cloud provider"], parts].concat();
         let line = line_with(&manager.process, &parts).await;
         assert!(parts.len() < 3 || line.contains("broken.conf"), "{line}");
@@ -87,7 +87,7 @@ async fn a_missing_region_is_named_with_its_key() -> Result<()> {
     let text = "[Global]\nVPC = vpc-1\nSubnetID = subnet-1\nKubernetesClusterID = kite\n";
     options.cloud_config = files.write("cloud.conf", text)?;
     let (status, manager) = ends(&options).await?;
-    assert_eq!(status.code(), Some(1));
+    assert_eq!(status.code(), Some(255));
     line_with(
         &manager.process,
         &["region", "set Region in the cloud config"],

@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod gap;
+mod pod_ranges;
+mod secure_port;
 mod start;
 
 use std::{path::PathBuf, process::ExitStatus, time::Duration};

@@ -108,8 +108,13 @@ async fn made_again(
     let new = View::now(bench, web);
     assert_eq!((&new.lb.name, &new.lb.tags), (&old.lb.name, &old.lb.tags));
     assert_ne!(new.lb.arn, old.lb.arn);
-    let shown = bench.services().get("web").await.unwrap();
-    assert_eq!(hostname(&shown), Some(new.lb.dns_name.clone()));
+    // The event comes before the status is written.
+    eventually("the status names the new one", LIMIT, || async {
+        let shown = bench.services().get("web").await;
+        let shown = shown.map_err(|error| error.to_string())?;
+        same(&hostname(&shown), &Some(new.lb.dns_name.clone()))
+    })
+    .await;
     let state = bench.cloud.sim.aws().snapshot();
     assert_eq!(
         (state.load_balancers.len(), state.target_groups.len()),
