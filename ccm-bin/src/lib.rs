@@ -7,7 +7,7 @@ mod pages;
 pub mod providers;
 mod signals;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use ccm_core::{
     cloud::Registry,
@@ -75,7 +75,8 @@ pub async fn run(args: Vec<String>, env: Env, shutdown: CancellationToken) -> Ex
     };
     let (args, settings) = match command(args, &clouds) {
         Command::Print(text) => {
-            print!("{text}");
+            // Whoever closes the pipe has read enough.
+            let _ = std::io::stdout().lock().write_all(text.as_bytes());
             return Exit::Success;
         }
         Command::Refuse(errors) => return refuse(&errors),
@@ -133,9 +134,17 @@ fn command(args: Vec<String>, clouds: &Registry) -> Command {
     if clouds.names().is_empty() {
         return Command::Refuse(vec![ccm_core::cloud::RegistryError::Empty.to_string()]);
     }
-    match Settings::from_args(&low) {
-        Ok(settings) => Command::Run(Box::new((low, settings))),
-        Err(errors) => Command::Refuse(errors.iter().map(str::to_owned).collect()),
+    let provider = low.effective().find(|(name, _)| *name == "cloud-provider");
+    let unknown = provider
+        .filter(|(_, provider)| !provider.is_empty())
+        .and_then(|(_, provider)| clouds.get(provider).err())
+        .map(|error| format!("--cloud-provider: {error}"));
+    match (Settings::from_args(&low), unknown) {
+        (Ok(settings), None) => Command::Run(Box::new((low, settings))),
+        (Ok(_), Some(unknown)) => Command::Refuse(vec![unknown]),
+        (Err(errors), unknown) => {
+            Command::Refuse(errors.iter().map(str::to_owned).chain(unknown).collect())
+        }
     }
 }
 

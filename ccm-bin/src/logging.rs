@@ -67,7 +67,8 @@ fn filter(verbosity: i32) -> Targets {
         .with_default(LevelFilter::WARN)
         .with_target("ccm", ours)
         .with_target("kube", client)
-        .with_target("kube_client::client::builder", requests)
+        // An answer that cannot be read is logged there as a whole.
+        .with_target("kube_client::client", requests)
         .with_target("kube_runtime::watcher", requests)
 }
 

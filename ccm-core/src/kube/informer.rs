@@ -372,15 +372,15 @@ where
     }
 
     /// An object that changed in nothing but its version, as with a kubelet's heartbeat, takes the
-    /// place of the one before it: nothing of it is kept but the version.
+    /// place of the one before it: nothing of it is kept but the version, and nobody is told.
     fn apply(&self, mut object: K) {
         let key = ObjectKey::of(&object);
-        let (old, new) = self.write(|objects| {
+        let told = self.write(|objects| {
             let Some(kept) = objects.get_mut(&key) else {
                 let new = Arc::new(object);
                 objects.insert(key, Arc::clone(&new));
                 self.changed();
-                return (None, new);
+                return Some((None, new));
             };
             let newer = std::mem::replace(object.version_mut(), kept.version().clone());
             let unchanged = **kept == object;
@@ -391,13 +391,15 @@ where
                     // Somebody works with it.
                     None => *kept = Arc::new(object),
                 }
-                return (Some(Arc::clone(kept)), Arc::clone(kept));
+                return None;
             }
             self.changed();
             let new = Arc::new(object);
-            (Some(std::mem::replace(kept, Arc::clone(&new))), new)
+            Some((Some(std::mem::replace(kept, Arc::clone(&new))), new))
         });
-        self.tell(&Change::Applied { old, new });
+        if let Some((old, new)) = told {
+            self.tell(&Change::Applied { old, new });
+        }
     }
 
     /// Ends a list.
@@ -658,7 +660,8 @@ mod tests {
         assert_ne!(store.generation(), generation);
         assert_eq!(
             *told.lock().unwrap(),
-            [None, Some(true), Some(true), Some(false)]
+            [None, Some(false)],
+            "a new version alone is told to nobody"
         );
     }
 

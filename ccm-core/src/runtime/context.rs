@@ -1,6 +1,9 @@
 //! What every controller is given.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use super::{Clock, Loops, QueueMetrics, Random};
 use crate::kube::{EventRecorder, EventSink};
@@ -22,6 +25,25 @@ pub struct Context {
     pub queues: QueueMetrics,
     /// Where loops tell of their passes.
     pub loops: Loops,
+    /// Whether another replica led until now.
+    pub took_over: TakeOver,
+}
+
+/// Whether another replica worked until now, so that what is only done from time to time need not
+/// be done at once: a take-over does not read the whole cloud. Cheap to clone; `false` at first.
+#[derive(Clone, Debug, Default)]
+pub struct TakeOver(Arc<AtomicBool>);
+
+impl TakeOver {
+    /// Says that it did.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether it did.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl Context {

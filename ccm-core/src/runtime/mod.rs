@@ -18,7 +18,7 @@ mod shutdown;
 
 pub use build_info::BuildInfo;
 pub use clock::Clock;
-pub use context::Context;
+pub use context::{Context, TakeOver};
 pub use fence::Fence;
 pub use health::{Gate, Health, Probe, ProbeQuery, ProbeReport};
 pub use leader::{

@@ -10,7 +10,7 @@ use ccm_core::{
     config::{NodeLifecycleSettings, NodeSettings},
     controllers::{node::NodeController, node_lifecycle::NodeLifecycleController},
     kube::{Event, EventSink, Informer, Node, RecordedEvents},
-    runtime::{Clock, Context, Loops, QueueMetrics, Random},
+    runtime::{Clock, Context, Loops, QueueMetrics, Random, TakeOver},
 };
 use ccm_kubesim::{KubeSim, Options, Requests, Verb};
 use k8s_openapi::api::core::v1::NodeAddress;
@@ -158,6 +158,7 @@ impl World {
             registry: self.registry.clone(),
             queues: self.queues.clone(),
             loops: Loops::new(self.clock.clone()),
+            took_over: TakeOver::default(),
         }
     }
 

@@ -197,9 +197,8 @@ async fn a_node_under_deletion_gets_nothing_and_a_new_one_of_its_name_does() {
     process.stop().await;
 }
 
-/// REQ-IPAM-02
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_costs_no_request() {
+async fn a_change_that_is_not_about_ranges_costs_no_request() {
     let world = World::new();
     let process = world.start(&pool(POOL));
     seconds(1).await;

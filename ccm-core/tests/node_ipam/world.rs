@@ -15,7 +15,7 @@ use ccm_core::{
     config::NodeIpamSettings,
     controllers::node_ipam::{NodeIpamController, NodeIpamError},
     kube::{EventSink, EventType, Informer, Node, RecordedEvents},
-    runtime::{Clock, Context, Loops, QueueMetrics, Random},
+    runtime::{Clock, Context, Loops, QueueMetrics, Random, TakeOver},
 };
 use ccm_kubesim::{KubeSim, Options, Verb};
 use serde_json::{Value, json};
@@ -175,6 +175,7 @@ impl World {
             registry: registry.clone(),
             queues: QueueMetrics::new(&registry).unwrap(),
             loops: Loops::new(self.clock.clone()),
+            took_over: TakeOver::default(),
         };
         let informer = Arc::new(Informer::new());
         let controller =

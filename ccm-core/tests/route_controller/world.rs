@@ -9,7 +9,7 @@ use ccm_core::{
     config::RouteSettings,
     controllers::route::{RouteController, RouteStartError},
     kube::{Event, EventSink, Informer, Node, RecordedEvents},
-    runtime::{Clock, Context, LoopReport, Loops, QueueMetrics, Random},
+    runtime::{Clock, Context, LoopReport, Loops, QueueMetrics, Random, TakeOver},
 };
 use ccm_kubesim::{KubeSim, Options, Verb};
 use serde_json::{Value, json};
@@ -62,6 +62,7 @@ impl World {
             registry: registry.clone(),
             queues: QueueMetrics::new(&registry).unwrap(),
             loops: loops.clone(),
+            took_over: TakeOver::default(),
         };
         Self {
             sim,
@@ -154,7 +155,10 @@ impl World {
     /// A change that routes have nothing to do with.
     pub fn heartbeat(&self, name: &str, beat: u64) {
         self.edit(name, |node| {
-            node["metadata"]["annotations"] = json!({ "beat": beat.to_string() });
+            node["status"]["conditions"] = json!([{
+                "type": "Ready", "status": "True",
+                "lastHeartbeatTime": format!("2026-01-01T00:{:02}:{:02}Z", beat / 60 % 60, beat % 60),
+            }]);
         });
     }
 

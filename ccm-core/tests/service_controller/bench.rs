@@ -7,7 +7,7 @@ use ccm_core::{
     config::ServiceSettings,
     controllers::service::ServiceController,
     kube::{Event, Informer, Node, RecordedEvents, Service},
-    runtime::{Clock, Context, Loops, QueueMetrics, Random},
+    runtime::{Clock, Context, Loops, QueueMetrics, Random, TakeOver},
 };
 use ccm_kubesim::{KubeSim, Options};
 use ccm_testkit::eventually;
@@ -77,6 +77,7 @@ impl Bench {
             registry: self.registry.clone(),
             queues: QueueMetrics::new(&self.registry).unwrap(),
             loops: Loops::new(Clock::anchored("2026-01-01T00:00:00Z".parse().unwrap())),
+            took_over: TakeOver::default(),
         };
         let services = Informer::<Service>::new();
         let nodes = Informer::<Node>::new();

@@ -69,6 +69,29 @@ pub(super) fn service(args: &LowArgs, check: &mut Check<'_>) -> ServiceSettings 
     }
 }
 
+/// A range that cannot be read is found at once where a controller would need it. How many there
+/// may be, and whether there must be one, depends on the provider.
+pub(super) fn cluster_cidr(
+    args: &LowArgs,
+    controllers: &BTreeSet<ControllerName>,
+    check: &mut Check<'_>,
+) {
+    let routes = args.configure_cloud_routes && controllers.contains(&ControllerName::Route);
+    let ranges = args.allocate_node_cidrs && controllers.contains(&ControllerName::NodeIpam);
+    let value = args.cluster_cidr.trim();
+    if value.is_empty() || !(routes || ranges) {
+        return;
+    }
+    for part in value.split(',') {
+        check.that(part.parse::<ipnet::IpNet>().is_ok(), || {
+            format!(
+                "--cluster-cidr must hold ranges such as 10.244.0.0/16 or fd00:10:244::/56, comma \
+                 separated without spaces, got {part:?}"
+            )
+        });
+    }
+}
+
 pub(super) fn route(args: &LowArgs, check: &mut Check<'_>) -> RouteSettings {
     RouteSettings {
         configure: args.configure_cloud_routes,

@@ -45,6 +45,7 @@ impl Settings {
         let node = controllers::node(args, &mut check);
         let node_lifecycle = controllers::node_lifecycle(args, &mut check);
         let service = controllers::service(args, &mut check);
+        controllers::cluster_cidr(args, &controllers.chosen, &mut check);
         let route = controllers::route(args, &mut check);
         let node_ipam = controllers::node_ipam(args, &controllers.chosen, &mut check);
         let controller_start_interval = check.not_negative(

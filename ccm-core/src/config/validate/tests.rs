@@ -187,6 +187,29 @@ fn health_without_tls_is_asked_for() {
 }
 
 /// A bad value of every flag that has one.
+/// REQ-ROUTE-01
+#[test]
+fn a_cluster_range_that_cannot_be_read_is_found_at_once_where_it_is_needed() {
+    let bad = "--cluster-cidr=10.244.0.0/16,10.0.0.0/99";
+    let error = error(&[bad]);
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(
+        error.contains("--cluster-cidr") && error.contains("10.0.0.0/99"),
+        "{error}"
+    );
+    assert!(parse(&[bad, "--configure-cloud-routes=false"]).is_ok());
+    let allocating = [
+        bad,
+        "--configure-cloud-routes=false",
+        "--allocate-node-cidrs",
+    ];
+    assert!(parse(&allocating).is_err());
+    assert!(
+        parse(&["--cluster-cidr= 10.244.0.0/16 "]).is_ok(),
+        "trimmed as a whole"
+    );
+}
+
 const BAD: &[(&str, &str)] = &[
     ("allocate-node-cidrs", "maybe"),
     ("allow-untagged-cloud", "maybe"),

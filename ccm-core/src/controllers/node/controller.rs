@@ -20,7 +20,7 @@ use crate::{
     cloud::{Class, CloudError, CloudResult, InstanceMetadata, Instances},
     config::{ControllerName, NodeSettings},
     kube::{Change, EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
-    runtime::{Backoff, Clock, Context, LoopReporter, Outcome, Random, Work, WorkQueue},
+    runtime::{Backoff, Clock, Context, LoopReporter, Outcome, Random, TakeOver, Work, WorkQueue},
 };
 
 /// The name in the reports of the loops.
@@ -78,6 +78,7 @@ pub struct NodeController {
     metrics: Metrics,
     initialising: LoopReporter,
     refreshing: LoopReporter,
+    took_over: TakeOver,
 }
 
 /// Why one Node is not initialised.
@@ -157,11 +158,12 @@ impl NodeController {
             metrics: Metrics::new(&context.registry)?,
             initialising: context.loops.add(NAME, "initialise", None),
             refreshing: context.loops.add(NAME, "addresses", Some(period)),
+            took_over: context.took_over.clone(),
         })
     }
 
     /// Works until `shutdown`. Begins when the Nodes are listed; the first address pass is
-    /// immediate. Nothing is written after it has returned.
+    /// immediate, except after another replica. Nothing is written after it has returned.
     pub async fn run(self, shutdown: CancellationToken) {
         let work = async {
             self.nodes.wait_until_synced().await;
@@ -402,6 +404,10 @@ impl NodeController {
     // --- the periodic pass ---
 
     async fn refresh_periodically(&self) {
+        if self.took_over.is_set() {
+            // Whoever led until now has refreshed them.
+            tokio::time::sleep(self.settings.status_update_period).await;
+        }
         loop {
             self.refreshing.start();
             self.refresh_all().await;

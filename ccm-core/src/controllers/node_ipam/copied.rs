@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{batch::run_batches, controller::WORKERS, metrics};
 use crate::{
     cloud::{CloudError, CloudPodCidrs, CloudResult, MachinePodCidrs},
+    controllers::node::{Throttle, wait_named},
     kube::{Change, EventRecorder, Node, NodeWriteError, NodeWrites, Store},
     runtime::{Backoff, Clock, Context, LoopReporter, Outcome, WorkQueue},
 };
@@ -57,6 +58,7 @@ struct Shared {
 pub(super) struct Copies {
     shared: Arc<Shared>,
     nodes: Store<Node>,
+    throttle: Throttle,
     source: Arc<dyn MachinePodCidrs>,
     writes: NodeWrites,
     recorder: EventRecorder,
@@ -172,6 +174,7 @@ impl Copies {
             shared: Arc::new(shared),
             nodes,
             source,
+            throttle: Throttle::default(),
             writes: NodeWrites::new(context.client.clone()),
             recorder: context.recorder(EVENT_SOURCE),
             clock: context.clock.clone(),
@@ -206,11 +209,18 @@ impl Copies {
             .filter(|node| node.provider_id().is_some())
             .cloned()
             .collect();
+        if let Some(left) = self.throttle.remaining() {
+            // The cloud asked for patience: nobody asks it now, new Nodes neither (CASE-THR-03).
+            return names.iter().map(|_| Outcome::RetryAfter(left)).collect();
+        }
         let answers = if asked.is_empty() {
             Vec::new()
         } else {
             self.source.pod_cidrs(&asked).await
         };
+        for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            self.throttle.heed(error);
+        }
         let missing = || {
             Err(CloudError::transient(
                 "the provider gave no answer for this Node",
@@ -297,7 +307,7 @@ impl Copies {
             self.recorder.normal(node, reason, message);
         }
         if let CopyError::Cloud(cloud) = error
-            && let Some(after) = cloud.retry_after()
+            && let Some(after) = wait_named(cloud)
         {
             tracing::warn!(node = name, %error, ?after, "pod ranges not copied");
             return Outcome::RetryAfter(after);

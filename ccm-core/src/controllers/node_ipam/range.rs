@@ -3,7 +3,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,6 +23,7 @@ use super::{
 };
 use crate::{
     cloud::{CloudError, MachineMasks, NodeIpamPolicy, NodeMasks},
+    controllers::node::{Throttle, wait_named},
     kube::{Change, EventRecorder, Node, NodeWriteError, NodeWrites, Store},
     runtime::{Backoff, Context, LoopReporter, Outcome, WorkQueue, run_workers},
 };
@@ -51,6 +55,8 @@ struct Shared {
     metrics: RangeMetrics,
     recorder: EventRecorder,
     last_hint: Mutex<Option<Instant>>,
+    /// Whether `run` has begun.
+    allocates: AtomicBool,
 }
 
 /// The allocator's shell.
@@ -58,6 +64,7 @@ pub(super) struct Ranges {
     shared: Arc<Shared>,
     policy: NodeIpamPolicy,
     masks: Option<Arc<dyn MachineMasks>>,
+    throttle: Throttle,
     writes: NodeWrites,
     reporter: LoopReporter,
 }
@@ -184,7 +191,9 @@ impl Shared {
         if let Err(fault) = seen {
             tracing::error!(node = new.name(), %fault, "pod ranges not marked as used");
         }
-        if overtaken || shared {
+        // Before we allocate another one may do it: that is how leader migration works.
+        let allocates = self.allocates.load(Ordering::Acquire);
+        if allocates && (overtaken || shared) {
             self.hint(new, shared);
         }
     }
@@ -235,6 +244,7 @@ impl Ranges {
         masks: Option<Arc<dyn MachineMasks>>,
     ) -> Result<Self, prometheus::Error> {
         let shared = Shared {
+            allocates: AtomicBool::new(false),
             nodes,
             queue: WorkQueue::new(
                 "cidrallocator_node",
@@ -252,6 +262,7 @@ impl Ranges {
             shared: Arc::new(shared),
             policy,
             masks,
+            throttle: Throttle::default(),
             writes: NodeWrites::new(context.client.clone()),
             reporter: context.loops.add("node-ipam-controller", "allocate", None),
         })
@@ -266,6 +277,7 @@ impl Ranges {
     /// Marks what the Nodes of the first list have, then allocates until `shutdown`.
     pub(super) async fn run(self, shutdown: &CancellationToken) -> Result<(), NodeIpamError> {
         self.occupy_existing()?;
+        self.shared.allocates.store(true, Ordering::Release);
         let queue = &self.shared.queue;
         if self.masks.is_some() {
             run_batches(queue, WORKERS, shutdown, |names| self.batch(names)).await;
@@ -322,8 +334,15 @@ impl Ranges {
             .filter(|node| node.provider_id().is_some())
             .collect();
         let mut answers = std::collections::BTreeMap::new();
+        if let Some(left) = self.throttle.remaining() {
+            // The cloud asked for patience: nobody asks it now, new Nodes neither (CASE-THR-03).
+            return names.iter().map(|_| Outcome::RetryAfter(left)).collect();
+        }
         if let (Some(source), false) = (source, nodes.is_empty()) {
             let masks = source.masks(&nodes).await;
+            for error in masks.iter().filter_map(|answer| answer.as_ref().err()) {
+                self.throttle.heed(error);
+            }
             answers.extend(nodes.iter().map(|node| node.name().to_owned()).zip(masks));
         }
         let items: Vec<_> = names
@@ -489,9 +508,9 @@ impl Ranges {
             self.shared.recorder.normal(&*node, reason, message);
         }
         match error {
-            PassError::Masks(error) => error
-                .retry_after()
-                .map_or(Outcome::Retry, Outcome::RetryAfter),
+            PassError::Masks(error) => {
+                wait_named(&error).map_or(Outcome::Retry, Outcome::RetryAfter)
+            }
             _ => Outcome::Retry,
         }
     }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     cloud::{CloudError, CloudResult, Instances, Power, Presence, Read},
     config::{ControllerName, NodeLifecycleSettings},
-    controllers::node::{Throttle, age, wait_named},
+    controllers::node::{Throttle, age},
     kube::{Change, EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
     runtime::{Clock, Context, LoopReporter, Random},
 };
@@ -206,12 +206,19 @@ impl NodeLifecycleController {
         // Ordered, so that a run is repeatable.
         stream::iter(questions)
             .map(|(nodes, read)| async move {
+                // What is not asked about proves nothing.
+                if self.throttle.remaining().is_some() {
+                    return Vec::new();
+                }
                 let answers = self.instances.presence(&nodes, read).await;
                 let missing = iter::repeat_with(|| {
                     Err(CloudError::transient(
                         "the provider gave no answer for this Node",
                     ))
                 });
+                for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+                    self.throttle.heed(error);
+                }
                 let answers = answers.into_iter().chain(missing);
                 nodes
                     .into_iter()
@@ -239,10 +246,6 @@ impl NodeLifecycleController {
             match answer {
                 // Never decides on doubt, whatever the class (REQ-LIFE-04).
                 Err(error) => {
-                    self.throttle.heed(&error);
-                    if let Some(wait) = wait_named(&error) {
-                        self.throttle.hold(wait);
-                    }
                     failed.push((node, error));
                 }
                 Ok(Presence::Present(Power::Stopped)) => {

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderValue, Request, Response, StatusCode, Uri, header::AUTHORIZATION};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header::AUTHORIZATION};
 use hyper::body::Body as HttpBody;
 use kube::client::Body;
 use tokio::{sync::Semaphore, time::Instant};
@@ -21,6 +21,7 @@ use super::{
     throttle::Throttle,
     token::Tokens,
 };
+use crate::runtime::Fence;
 
 /// Bounds in time of one try.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,8 @@ pub(super) struct Guard {
     pub(super) within: Within,
     /// Whether an answer that asks for it is followed by another try.
     pub(super) retry: bool,
+    /// Asked before each try of a write; `None`: nobody has to lead for it.
+    pub(super) fence: Option<Fence>,
 }
 
 /// Puts a [`Guard`] in front of a service.
@@ -199,6 +202,12 @@ impl Guard {
             token = Some(header);
         }
         let _permit = self.in_flight.acquire().await?;
+        // After all that waiting, and for each try anew.
+        if let Some(fence) = &self.fence
+            && !matches!(*request.method(), Method::GET | Method::HEAD)
+        {
+            fence.check()?;
+        }
         let answer = tokio::time::timeout(self.within.head, inner.oneshot(request))
             .await
             .map_err(|_| -> BoxError {

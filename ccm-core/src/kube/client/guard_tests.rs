@@ -16,6 +16,7 @@ use super::{
 
 fn guard() -> Guard {
     Guard {
+        fence: None,
         host: "api:6443".to_owned(),
         series: Series::new(&prometheus::Registry::new()).unwrap(),
         in_flight: Semaphore::new(2),

@@ -44,7 +44,7 @@ use self::{
 use super::informer::{WATCH_SECONDS, error_chain};
 use crate::{
     config::{ApiRate, ApiSettings},
-    runtime::{BuildInfo, Clock},
+    runtime::{BuildInfo, Clock, Fence},
 };
 
 /// A dead address must not hold a request for the kernel's time-out.
@@ -247,20 +247,30 @@ impl ClientFactory {
     /// The client of a controller: `node-controller`, `service-controller`, `route-controller`.
     /// With `--use-service-account-credentials` it has the identity of the service account
     /// `kube-system/<name>`, which is created if need be, with a token that is asked for when the
-    /// first request needs it (REQ-APP-22). Without, it is [`Self::client`].
+    /// first request needs it (REQ-APP-22). Without, it is [`Self::client`]. It writes only while
+    /// `fence` lets pass, asked before each try.
     ///
     /// # Errors
     /// Those of [`Self::client`].
-    pub fn controller_client(&self, name: &str) -> Result<Client, ClientError> {
+    pub fn controller_client(&self, name: &str, fence: Fence) -> Result<Client, ClientError> {
+        let fence = Some(fence);
         let Some(accounts) = &self.accounts else {
-            return self.client(name);
+            let guard = Guard {
+                fence,
+                ..self.guard(self.own.clone())
+            };
+            return build(self.config.clone(), &self.info, name, guard);
         };
         let tokens = self.account(accounts, name)?;
         let mut config = self.config.clone();
         // No certificate, password or impersonation of the manager's own identity.
         config.auth_info = AuthInfo::default();
         let suffix = format!("system:serviceaccount:{NAMESPACE}:{name}");
-        build(config, &self.info, &suffix, self.guard(Some(tokens)))
+        let guard = Guard {
+            fence,
+            ..self.guard(Some(tokens))
+        };
+        build(config, &self.info, &suffix, guard)
     }
 
     /// The client of leader election, for leases that must be renewed within `renew_deadline`: own
@@ -316,6 +326,7 @@ impl ClientFactory {
             tokens,
             within: self.within,
             retry: true,
+            fence: None,
         }
     }
 }

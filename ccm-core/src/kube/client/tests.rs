@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::runtime::{RbacOptions, permissions};
+use crate::runtime::{Fence, RbacOptions, permissions};
 
 fn kubeconfig(text: &str) -> (PathBuf, ApiSettings) {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -178,13 +178,17 @@ async fn identity(client: Client) -> String {
 #[tokio::test]
 async fn controllers_have_their_own_accounts_and_all_else_the_managers() {
     let (sim, path, factory, _) = served().await;
-    let plain = factory.controller_client("node-controller").unwrap();
+    let plain = factory
+        .controller_client("node-controller", Fence::open())
+        .unwrap();
     assert_eq!(identity(plain).await, "manager");
     let clock = Clock::anchored(sim.now());
     let factory = factory.with_service_account_credentials(true, clock);
     let account = "system:serviceaccount:kube-system:node-controller";
     for _ in 0..2 {
-        let client = factory.controller_client("node-controller").unwrap();
+        let client = factory
+            .controller_client("node-controller", Fence::open())
+            .unwrap();
         assert_eq!(identity(client).await, account);
     }
     for client in [
@@ -242,14 +246,22 @@ async fn an_account_without_a_token_fails_its_own_requests_only() {
     let factory = factory.with_service_account_credentials(true, Clock::anchored(sim.now()));
     let target = Target::new(Verb::Create, "serviceaccounts").subresource("token");
     sim.faults().fail_next(4, target, Fault::Forbidden);
-    let nodes: Api<Node> = Api::all(factory.controller_client("node-controller").unwrap());
+    let nodes: Api<Node> = Api::all(
+        factory
+            .controller_client("node-controller", Fence::open())
+            .unwrap(),
+    );
     let error = nodes.list(&ListParams::default()).await.unwrap_err();
     let error = error_chain(&error);
     assert!(
         error.contains("no token for service account kube-system/node-controller"),
         "{error}"
     );
-    let nodes: Api<Node> = Api::all(factory.controller_client("service-controller").unwrap());
+    let nodes: Api<Node> = Api::all(
+        factory
+            .controller_client("service-controller", Fence::open())
+            .unwrap(),
+    );
     nodes.list(&ListParams::default()).await.unwrap();
     std::fs::remove_file(path).unwrap();
 }

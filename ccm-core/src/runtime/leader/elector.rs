@@ -1,7 +1,10 @@
 //! One candidate for one Lease.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -129,6 +132,8 @@ pub struct Elector {
     events: EventRecorder,
     attempts: Attempts,
     seen: Option<Seen>,
+    /// Whether another process was seen to take or renew the lease.
+    another_led: Arc<AtomicBool>,
     term: Term,
     /// Whether `hold` or the caller after it still has to say that we stopped leading.
     leads: bool,
@@ -163,6 +168,7 @@ impl Elector {
             events,
             attempts: Attempts::default(),
             seen: None,
+            another_led: Arc::default(),
             term: Term::default(),
             leads: false,
             holders: Notes::default(),
@@ -185,6 +191,11 @@ impl Elector {
     pub fn health(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let (term, limit) = (self.term.clone(), self.terms.unhealthy_after);
         move || term.get().is_none_or(|renewed| renewed.elapsed() <= limit)
+    }
+
+    /// Whether another process was seen to take or renew the lease while this one waited.
+    pub(super) fn another_led(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.another_led)
     }
 
     /// Tries until the lease is ours. Never gives up: every problem is logged and tried again.
@@ -360,6 +371,12 @@ impl Elector {
         self.term.set(None);
     }
 
+    /// Ends the term without giving the lease back: it is another's only when its time is over.
+    pub fn let_run_out(&mut self) {
+        self.end_term();
+        self.term.set(None);
+    }
+
     /// Whether there was something to give back.
     async fn give_back(&mut self) -> Result<bool, LeaseError> {
         let is_ours =
@@ -410,6 +427,12 @@ impl Elector {
     }
 
     fn see(&mut self, lease: StoredLease) {
+        let changed = self.seen.as_ref().is_some_and(|seen| !seen.says(&lease));
+        let is_held = !lease.record.holder.is_empty();
+        if changed && is_held && whose(&lease.record, &self.identity, &self.attempts) != Whose::Ours
+        {
+            self.another_led.store(true, Ordering::Release);
+        }
         self.seen = Some(Seen::after(self.seen.take(), lease, Instant::now()));
     }
 

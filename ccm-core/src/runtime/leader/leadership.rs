@@ -1,6 +1,12 @@
 //! All locks of a process: the main one and, under leader migration, the second one.
 
-use std::{future::pending, sync::Arc};
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -30,6 +36,7 @@ struct Campaign {
     lease: String,
     fence: Fence,
     healthy: Arc<dyn Fn() -> bool + Send + Sync>,
+    another_led: Arc<AtomicBool>,
     state: watch::Receiver<State>,
     task: AbortOnDropHandle<Elector>,
 }
@@ -41,6 +48,7 @@ impl Campaign {
         let first = after.map(|campaign| campaign.state.clone());
         let (lease, fence) = (elector.lease(), elector.fence());
         let healthy = Arc::new(elector.health());
+        let another_led = elector.another_led();
         let task = async move {
             let first = async {
                 if let Some(state) = first {
@@ -67,6 +75,7 @@ impl Campaign {
             lease,
             fence,
             healthy,
+            another_led,
             state,
             task: AbortOnDropHandle::new(tokio::spawn(task)),
         }
@@ -90,10 +99,15 @@ impl Campaign {
         }
     }
 
-    async fn release(self) {
+    async fn release(self, give_back: bool) {
+        let is_lost = matches!(*self.state.borrow(), State::Lost(_));
         // An elector that panicked has nothing that could be given back.
         if let Ok(mut elector) = self.task.await {
-            Box::pin(elector.release()).await;
+            if give_back && !is_lost {
+                Box::pin(elector.release()).await;
+            } else {
+                elector.let_run_out();
+            }
         }
     }
 }
@@ -171,6 +185,12 @@ impl Leadership {
         leading(state).await;
     }
 
+    /// Whether another process was seen at work while this one waited for the main lock.
+    pub fn took_over(&self) -> bool {
+        let main = self.locks.as_ref().map(|(main, _)| &main.another_led);
+        main.is_some_and(|another_led| another_led.load(Ordering::Acquire))
+    }
+
     /// Returns when a lock that was held is lost: the process must end (REQ-APP-12). Its fence is
     /// shut by then. May be dropped and called again.
     pub async fn lost(&self) -> LeadershipLost {
@@ -189,14 +209,24 @@ impl Leadership {
     /// have ended; until then the locks are renewed. Takes at most half the renew deadline (one
     /// second at least).
     pub async fn release(self) {
+        self.end(true).await;
+    }
+
+    /// Stops the renewals and gives nothing back: work that was cut off may still take effect, and
+    /// the rest of the lease keeps the next replica from it.
+    pub async fn let_run_out(self) {
+        self.end(false).await;
+    }
+
+    async fn end(self, give_back: bool) {
         self.stop.cancel();
         if let Some((main, migration)) = self.locks {
             let second = async {
                 if let Some(migration) = migration {
-                    migration.release().await;
+                    migration.release(give_back).await;
                 }
             };
-            tokio::join!(second, main.release());
+            tokio::join!(second, main.release(give_back));
         }
     }
 }

@@ -79,6 +79,11 @@ impl Seen {
         Self { lease, since }
     }
 
+    /// Whether this is what it says too.
+    pub(super) fn says(&self, lease: &StoredLease) -> bool {
+        self.lease.says_the_same(lease)
+    }
+
     /// When nobody can hold it any more unless it changes; `None`: in no foreseeable time.
     fn expiry(&self, terms: &Terms) -> Option<Instant> {
         let stated = self.lease.record.duration_seconds;

@@ -23,7 +23,7 @@ use crate::{
         route::{RouteController, RouteStart},
         service::ServiceController,
     },
-    kube::{ApiEventSink, Informer, Node, Service, Store},
+    kube::{ApiEventSink, Cached, Informer, Node, Service, Store},
     runtime::{Context, Fence, Health, Random},
 };
 
@@ -97,7 +97,7 @@ impl Manager {
             prepared,
             events,
             lock: LockOf::Main,
-            nodes: Informer::new(),
+            nodes: Arc::new(Informer::new()),
             services: None,
             controllers: Vec::new(),
             failure: Failure::default(),
@@ -126,12 +126,12 @@ impl Manager {
         }
         let stores = Stores {
             nodes: make.nodes.store(),
-            services: make.services.as_ref().map(Informer::store),
+            services: make.services.as_ref().map(|services| services.store()),
         };
         Ok(Assembled {
             tasks: Tasks::new(),
-            nodes: Arc::new(make.nodes),
-            services: make.services.map(Arc::new),
+            nodes: make.nodes,
+            services: make.services,
             controllers: make.controllers,
             stores,
             failure: make.failure,
@@ -152,8 +152,8 @@ struct Make<'a> {
     events: Arc<ApiEventSink>,
     /// The lock of the controller that is being made.
     lock: LockOf,
-    nodes: Informer<Node>,
-    services: Option<Informer<Service>>,
+    nodes: Arc<Informer<Node>>,
+    services: Option<Arc<Informer<Service>>>,
     controllers: Vec<(ControllerName, LockOf, Start)>,
     failure: Failure,
 }
@@ -172,6 +172,7 @@ impl Make<'_> {
             registry: self.manager.registry.clone(),
             queues: self.prepared.queues.clone(),
             loops: self.prepared.loops.clone(),
+            took_over: self.prepared.took_over.clone(),
         })
     }
 
@@ -209,11 +210,20 @@ impl Make<'_> {
         let balancers = fenced_load_balancers(balancers, self.fence());
         let context = self.context("service-controller")?;
         let settings = self.manager.settings.service.clone();
-        let services = self.services.get_or_insert_with(Informer::new);
+        let services = self
+            .services
+            .get_or_insert_with(|| Arc::new(Informer::new()));
+        let services = Arc::clone(services);
         let controller =
-            ServiceController::new(&context, services, &self.nodes, balancers, settings)?;
+            ServiceController::new(&context, &services, &self.nodes, balancers, settings)?;
+        // A Service that is gone still looks as if it had its finalizer.
+        let fresh = self.catch_up(&services);
         self.add(ControllerName::Service, |stop| {
-            Box::pin(controller.run(stop))
+            Box::pin(async move {
+                if fresh.is_there(&stop).await {
+                    controller.run(stop).await;
+                }
+            })
         });
         Ok(())
     }
@@ -226,7 +236,15 @@ impl Make<'_> {
                 let routes = fenced_routes(routes, self.fence());
                 let context = self.context("route-controller")?;
                 let controller = RouteController::new(&context, &self.nodes, routes, settings)?;
-                self.add(ControllerName::Route, |stop| Box::pin(controller.run(stop)));
+                // A route to a Node that is not known yet looks like an orphan.
+                let fresh = self.catch_up(&self.nodes);
+                self.add(ControllerName::Route, |stop| {
+                    Box::pin(async move {
+                        if fresh.is_there(&stop).await {
+                            controller.run(stop).await;
+                        }
+                    })
+                });
             }
             (RouteStart::SwitchedOff, _) => tracing::info!(
                 controller = %ControllerName::Route,
@@ -256,8 +274,13 @@ impl Make<'_> {
             return Ok(());
         };
         let failure = Arc::clone(&self.failure);
+        // Two Nodes must never be given one range.
+        let fresh = self.catch_up(&self.nodes);
         self.add(ControllerName::NodeIpam, |stop| {
             Box::pin(async move {
+                if !fresh.is_there(&stop).await {
+                    return;
+                }
                 if let Err(error) = controller.run(stop).await {
                     let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
                     *failure = Some(error.into());
@@ -267,12 +290,32 @@ impl Make<'_> {
         Ok(())
     }
 
+    fn catch_up<K: Cached>(&self, cache: &Arc<Informer<K>>) -> CatchUp<K> {
+        let elected = self.manager.settings.leader_election.is_some();
+        CatchUp(Some(Arc::clone(cache)).filter(|_| elected))
+    }
+
     fn add(
         &mut self,
         name: ControllerName,
         start: impl FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send + 'static,
     ) {
         self.controllers.push((name, self.lock, Box::new(start)));
+    }
+}
+
+/// A cache that has to show the last writes of whoever led before: its watch may be behind.
+struct CatchUp<K>(Option<Arc<Informer<K>>>);
+
+impl<K: Cached> CatchUp<K> {
+    /// Waits until it does; `false` when the end came first.
+    async fn is_there(&self, stop: &CancellationToken) -> bool {
+        let Some(cache) = &self.0 else { return true };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            () = cache.refresh() => true,
+        }
     }
 }
 
@@ -315,21 +358,6 @@ impl Assembled {
             self.tasks.spawn("service watch", async move {
                 services.run(client, random, stop).await;
             });
-        }
-    }
-
-    /// Makes sure that the cache of Nodes shows the last writes of whoever led before, where that
-    /// matters: two Nodes must never be given one pod range.
-    pub(super) fn catch_up(&self, lock: LockOf) -> impl Future<Output = ()> + Send + use<> {
-        let allocates = self
-            .controllers
-            .iter()
-            .any(|(name, needs, _)| *name == ControllerName::NodeIpam && *needs == lock);
-        let nodes = Arc::clone(&self.nodes);
-        async move {
-            if allocates {
-                nodes.refresh().await;
-            }
         }
     }
 

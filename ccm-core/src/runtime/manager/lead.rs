@@ -67,8 +67,11 @@ impl Manager {
                 (leadership, outcome)
             }
         };
-        self.let_go(prepared, assembled, &outcome, &stop).await;
-        leadership.release().await;
+        if self.let_go(prepared, assembled, &outcome, &stop).await {
+            leadership.release().await;
+        } else {
+            leadership.let_run_out().await;
+        }
         events.finish().await;
         outcome
     }
@@ -90,12 +93,13 @@ impl Manager {
         for &lock in locks {
             let acquired = leadership.acquired(lock);
             undisturbed(assembled, leadership, acquired).await?;
-            if self.settings.leader_election.is_some() {
-                let caught_up = assembled.catch_up(lock);
-                undisturbed(assembled, leadership, caught_up).await?;
+            if leadership.took_over() {
+                prepared.took_over.set();
             }
             if lock == LockOf::Main {
                 cloud.initialize();
+                // Before the first controller runs: what happens from now on is told.
+                assembled.release_informers();
             }
             for (name, start) in assembled.take(lock) {
                 assembled.start(name, start, stop, &self.health, &prepared.running);
@@ -105,20 +109,20 @@ impl Manager {
                     undisturbed(assembled, leadership, pause).await?;
                 }
             }
-            assembled.release_informers();
         }
         undisturbed(assembled, leadership, std::future::pending()).await
     }
 
     /// Ends the controllers: within the grace period when the end was asked for or one of them
-    /// ended, at once when the lease is lost.
+    /// ended, at once when the lease is lost. Whether all work has ended, so that the next replica
+    /// may begin at once.
     async fn let_go(
         &self,
         prepared: &Prepared,
         assembled: Assembled,
         outcome: &Result<(), ManagerError>,
         stop: &CancellationToken,
-    ) {
+    ) -> bool {
         match outcome {
             Ok(()) => tracing::info!("shutting down"),
             Err(error) => tracing::error!(%error, "stopping all controllers"),
@@ -136,6 +140,7 @@ impl Manager {
         for name in ControllerName::ALL {
             prepared.running.set(name, false);
         }
+        unfinished.is_empty()
     }
 
     fn leadership(

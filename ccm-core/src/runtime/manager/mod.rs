@@ -115,21 +115,28 @@ impl Manager {
         let background = CancellationToken::new();
         let _ended_with_us = background.clone().drop_guard();
         let mut prepared = Box::pin(self.prepare(background.clone())).await?;
-        let mut serving = Tasks::new();
+        let (plain, secure) = (prepared.plain.take(), prepared.secure.take());
         let started = async {
-            self.serve(&mut prepared, &mut serving, &background).await?;
-            self.reach_api_and_cloud(&prepared).await
+            let served = self.serve(&prepared, plain, secure, &background);
+            tokio::try_join!(served, self.reach_api_and_cloud(&prepared))
         };
-        let cloud = tokio::select! {
+        let (mut serving, cloud) = tokio::select! {
             biased;
             () = shutdown.cancelled() => {
                 tracing::info!("shutting down before the start was complete");
                 return Ok(());
             }
-            cloud = Box::pin(started) => cloud?,
+            started = Box::pin(started) => started?,
         };
         self.check_cluster_id(cloud.as_ref())?;
-        Box::pin(self.work(&prepared, cloud.as_ref(), shutdown)).await
+        let work = Box::pin(self.work(&prepared, cloud.as_ref(), shutdown));
+        tokio::select! {
+            biased;
+            outcome = work => outcome,
+            // A replica that nobody can look into ends like one whose controller ended. What is
+            // dropped here works no longer, and the lease runs out.
+            ended = serving.next_ended() => Err(lead::unasked(ended)),
+        }
     }
 
     /// Waits for the API server and builds the provider, side by side: a wrong configuration is

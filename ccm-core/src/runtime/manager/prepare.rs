@@ -11,7 +11,7 @@ use crate::{
     kube::{ClientError, ClientFactory, fenced},
     runtime::{
         BuildInfo, Fence, LeaderMetrics, Loops, PermissionCheck, QueueMetrics, SecureServing,
-        register_process_metrics,
+        TakeOver, register_process_metrics,
     },
 };
 
@@ -34,11 +34,10 @@ impl Clients {
 
     /// The client of a controller, which writes only while `fence` lets pass.
     pub(super) fn controller(&self, name: &str, fence: Fence) -> Result<kube::Client, ClientError> {
-        let client = match self {
-            Self::Given(client) => client.clone(),
-            Self::Made(factory) => factory.controller_client(name)?,
-        };
-        Ok(fenced(client, fence))
+        match self {
+            Self::Given(client) => Ok(fenced(client.clone(), fence)),
+            Self::Made(factory) => factory.controller_client(name, fence),
+        }
     }
 
     /// The client of leader election.
@@ -110,6 +109,7 @@ pub(super) struct Prepared {
     pub(super) leader: LeaderMetrics,
     pub(super) fences: Fences,
     pub(super) loops: Loops,
+    pub(super) took_over: TakeOver,
     pub(super) plain: Option<TcpListener>,
     pub(super) secure: Option<SecureServing>,
 }
@@ -156,6 +156,7 @@ impl Manager {
             leader: LeaderMetrics::new(&self.registry)?,
             fences,
             loops: Loops::new(self.clock.clone()),
+            took_over: TakeOver::default(),
             plain,
             secure,
         })

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{Manager, ManagerError, Prepared, Tasks, prepare::Clients, start};
 use crate::{
     config::AuthenticationSettings,
     runtime::{
-        Authenticator, Authorizer, DelegatedMetrics, Endpoints, Gatekeeper, Inspection, serve,
+        Authenticator, Authorizer, DelegatedMetrics, Endpoints, Gatekeeper, Inspection,
+        SecureServing, serve,
     },
 };
 
@@ -20,21 +22,23 @@ impl Manager {
     /// Starts to serve what the settings ask for.
     pub(super) async fn serve(
         &self,
-        prepared: &mut Prepared,
-        serving: &mut Tasks,
+        prepared: &Prepared,
+        plain: Option<TcpListener>,
+        secure: Option<SecureServing>,
         background: &CancellationToken,
-    ) -> Result<(), ManagerError> {
+    ) -> Result<Tasks, ManagerError> {
+        let mut serving = Tasks::new();
         let endpoints = Endpoints::new(
             self.health(),
             prepared.queues.clone(),
             self.registry.clone(),
         )?;
-        if let Some(listener) = prepared.plain.take() {
+        if let Some(listener) = plain {
             let routes = endpoints.plain();
             serving.spawn("plain port", serve(listener, routes, background.clone()));
         }
         let metrics = DelegatedMetrics::new(&self.registry)?;
-        if let Some(secure) = prepared.secure.take() {
+        if let Some(secure) = secure {
             let gate = self.gatekeeper(&prepared.clients, &metrics).await?;
             let routes = endpoints.secure(Inspection {
                 configz: self.settings.configz.clone(),
@@ -47,7 +51,7 @@ impl Manager {
                 secure.run(routes, gate, stop).await;
             });
         }
-        Ok(())
+        Ok(serving)
     }
 
     async fn gatekeeper(

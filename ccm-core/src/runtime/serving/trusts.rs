@@ -93,7 +93,12 @@ impl TrustSources {
             now: RwLock::default(),
         };
         sources.look_at_files(&mut looks).await?;
-        match sources.first_look_at_cluster(&mut looks).await {
+        let tries = if settings.tolerate_lookup_failure {
+            1
+        } else {
+            FIRST_TRIES
+        };
+        match sources.first_look_at_cluster(&mut looks, tries).await {
             Ok(()) => {}
             Err(problem) if settings.tolerate_lookup_failure => tracing::warn!(
                 problem,
@@ -139,8 +144,9 @@ impl TrustSources {
     async fn look_at_files(&self, looks: &mut Looks) -> Result<(), ServingError> {
         let client = changed(looks.client_file.as_mut(), "--client-ca-file").await;
         let proxy = changed(looks.proxy_file.as_mut(), "--requestheader-client-ca-file").await;
-        if let Some(trust) = client? {
-            self.change(|now| now.client = Some(trust));
+        // What is good is taken although the other file is not.
+        if let Ok(Some(trust)) = &client {
+            self.change(|now| now.client = Some(trust.clone()));
         }
         if let Some(trust) = proxy? {
             let proxy = Proxy {
@@ -155,14 +161,14 @@ impl TrustSources {
             };
             self.change(|now| now.proxy = Some(proxy));
         }
-        Ok(())
+        client.map(drop)
     }
 
-    async fn first_look_at_cluster(&self, looks: &mut Looks) -> Result<(), String> {
+    async fn first_look_at_cluster(&self, looks: &mut Looks, tries: u32) -> Result<(), String> {
         let mut number = 1;
         loop {
             match self.look_at_cluster(&mut looks.cluster).await {
-                Err(_) if number < FIRST_TRIES => tokio::time::sleep(FIRST_TRIES_APART).await,
+                Err(_) if number < tries => tokio::time::sleep(FIRST_TRIES_APART).await,
                 outcome => return outcome,
             }
             number += 1;
@@ -187,7 +193,10 @@ impl TrustSources {
         let Some(client) = &self.cluster else {
             return Ok(());
         };
-        let body = read_configmap(client).await?;
+        // A cluster without it is served as the Go managers serve it: nobody is believed.
+        let Some(body) = read_configmap(client).await? else {
+            return Ok(());
+        };
         if seen.as_ref() == Some(&body) {
             return Ok(());
         }
@@ -223,13 +232,14 @@ async fn changed(
     }
 }
 
-async fn read_configmap(client: &kube::Client) -> Result<Bytes, String> {
+async fn read_configmap(client: &kube::Client) -> Result<Option<Bytes>, String> {
     let asked = exchange(client, Request::get(CONFIGMAP), Vec::new());
-    tokio::time::timeout(ANSWER_WITHIN, asked)
-        .await
-        .unwrap_or(Err(ExchangeError::TooLate))
-        .map(|(_, body)| body)
-        .map_err(|error| error.to_string())
+    match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+        Ok(Ok((_, body))) => Ok(Some(body)),
+        Ok(Err(ExchangeError::Refused { code: 404, .. })) => Ok(None),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(ExchangeError::TooLate.to_string()),
+    }
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,9 @@ use ccm_e2e_tests::{Bench, tainted};
 use ccm_testkit::always;
 use k8s_openapi::api::core::v1::Node;
 
-const FLAGS: [&str; 3] = [
+const FLAGS: [&str; 4] = [
+    // Off by default on AWS.
+    "--controllers=*,nodeipam",
     "--allocate-node-cidrs",
     "--cluster-cidr=10.64.0.0/22,fd00:64::/62",
     "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",

@@ -46,6 +46,7 @@ pub(crate) fn flags(bench: &Bench, port: u16) -> Vec<String> {
         format!("--secure-port={port}"),
         format!("--authentication-kubeconfig={access}"),
         format!("--authorization-kubeconfig={access}"),
+        "--controllers=*,nodeipam".to_owned(),
         "--allocate-node-cidrs".to_owned(),
         "--cluster-cidr=10.64.0.0/16".to_owned(),
         "--node-monitor-period=1s".to_owned(),

@@ -14,8 +14,8 @@ use ccm_core::runtime::Fence;
 /// How the names of operations begin that only read.
 const READS: [&str; 4] = ["Describe", "Get", "List", "AssumeRole"];
 
-/// Asks the fence before each attempt of a call that changes something: the waits between two
-/// attempts may outlast the lease.
+/// Asks the fence just before each attempt of a call that changes something is sent: the waits
+/// between two attempts, and for credentials, may outlast the lease.
 #[derive(Debug)]
 pub(super) struct Fenced(pub(super) Fence);
 
@@ -24,7 +24,7 @@ impl Intercept for Fenced {
         "LeaseFence"
     }
 
-    fn read_before_attempt(
+    fn read_before_transmit(
         &self,
         _: &BeforeTransmitInterceptorContextRef<'_>,
         _: &RuntimeComponents,

@@ -552,9 +552,12 @@ async fn a_controller_that_cannot_start_is_fatal_and_names_the_flag() {
     let running = start(
         &api,
         &Fake::complete(),
-        &["--allocate-node-cidrs", "--cluster-cidr=10.244.0.0"],
+        &["--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/28"],
     );
     let error = running.error().await;
     assert!(matches!(error, ManagerError::NodeIpam(_)) && error.is_fatal());
-    assert!(error.to_string().contains("--cluster-cidr"), "{error}");
+    assert!(
+        error.to_string().contains("--node-cidr-mask-size"),
+        "{error}"
+    );
 }

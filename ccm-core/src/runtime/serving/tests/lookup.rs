@@ -63,25 +63,46 @@ async fn the_cluster_tells_its_authorities_and_a_new_one_counts_within_minutes()
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_lookup_is_fatal_unless_tolerated() {
+    let refuse = |sim: &KubeSim| {
+        let configmaps = Target::new(Verb::Get, "configmaps");
+        sim.faults().fail_next(3, configmaps, Fault::Forbidden);
+    };
     let sim = api_server();
+    refuse(&sim);
     let client = client_of(&sim);
     let started = World::start(serving(), looking_up(false), sim, Some(client)).await;
     let error = started.err().unwrap().to_string();
     for part in [
         "configmap kube-system/extension-apiserver-authentication: ",
-        "404",
+        "403",
         "--authentication-tolerate-lookup-failure",
         "extension-apiserver-authentication-reader",
     ] {
         assert!(error.contains(part), "{error}");
     }
-    let mut world = World::with(serving(), looking_up(true), api_server()).await;
+    let sim = api_server();
+    refuse(&sim);
+    let mut world = World::with(serving(), looking_up(true), sim).await;
     world.keep_current();
     let (clients, proxies) = (Authority::new("clients"), Authority::new("proxies"));
     let admin = clients.client("admin", MASTERS);
     assert_eq!(world.get("/healthz", Some(&admin), &[]).await.0, 200);
     assert_eq!(world.get("/configz", Some(&admin), &[]).await.0, 403);
     // It is read as soon as it is there.
+    world
+        .sim
+        .apply_direct(configmap(&clients, &proxies))
+        .unwrap();
+    until_status(&world, &admin, 200).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_the_configmap_is_served_and_nobody_is_believed() {
+    let mut world = World::with(serving(), looking_up(false), api_server()).await;
+    world.keep_current();
+    let (clients, proxies) = (Authority::new("clients"), Authority::new("proxies"));
+    let admin = clients.client("admin", MASTERS);
+    assert_eq!(world.get("/configz", Some(&admin), &[]).await.0, 403);
     world
         .sim
         .apply_direct(configmap(&clients, &proxies))
