@@ -107,6 +107,11 @@ fn routes() -> Vec<Scenario> {
             Network::Routes,
             scenario("routes-drift", &nodes, &[(0, BreakRoute("n1"))]),
         ),
+        over(Network::Watched, scenario("routes-watched", &[], &nodes)),
+        over(
+            Network::Watched,
+            scenario("routes-watched-replaced", &nodes, &[(0, Replace("n1"))]),
+        ),
         over(Network::Allocated, scenario("ranges-join", &[], &nodes)),
         over(
             Network::Allocated,
