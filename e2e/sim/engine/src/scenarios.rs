@@ -129,6 +129,7 @@ fn leaders() -> Vec<Scenario> {
     use Step::{Create, Delete, Join};
     let both = |mut scenario: Scenario| {
         scenario.plan.replicas = 2;
+        scenario.plan.slow_lease = true;
         scenario.plan.restart_after = Duration::from_secs(30);
         scenario
     };

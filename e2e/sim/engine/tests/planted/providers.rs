@@ -19,11 +19,16 @@ use ccm_simulation::{
         model::{Machine, Part, PartKind, State},
     },
     judge::Rule,
+    random,
+    report::Failure,
+    run::run,
+    scenarios,
+    shrink::keep,
     steps::Step,
     world::Plant,
 };
 
-use crate::{must_find, must_find_in, scenario};
+use crate::{SEEDS, must_find, must_find_in, scenario};
 
 struct ForgetsTheFirewall;
 
@@ -95,6 +100,40 @@ impl Craft for ErrorsProveAbsence {
 #[test]
 fn a_presence_that_takes_an_error_for_absence_is_found() {
     must_find(ErrorsProveAbsence, "node-reboot", &[Rule::WrongDeletion]);
+}
+
+/// What is told of a failure: the rule, the seed, the events that are enough, and a command that
+/// shows it again.
+#[test]
+fn a_failing_seed_is_shrunk_and_told_with_the_command_to_replay_it() {
+    let plant = Plant {
+        craft: Arc::new(ErrorsProveAbsence),
+        wiretap: None,
+    };
+    let scenario = scenarios::named("node-reboot").unwrap();
+    let (plan, report) = (0..SEEDS)
+        .map(|seed| random::plan(Some(&scenario), seed))
+        .map(|plan| (plan.clone(), run(&plan, &plant).unwrap()))
+        .find(|(_, report)| report.violation.is_some())
+        .unwrap();
+    let failure = Failure::of("node-reboot", &plan, &plant, &report).unwrap();
+    let failure = failure.unwrap();
+    let text = failure.to_string();
+    println!("{text}");
+    assert!(text.starts_with("node-reboot: WrongDeletion at "), "{text}");
+    assert!(
+        text.contains(&format!("\n  seed {}\n", plan.seed)),
+        "{text}"
+    );
+    let command = format!(
+        "cargo xtask sim --scenario node-reboot --seed {}",
+        plan.seed
+    );
+    assert!(text.contains(&command), "{text}");
+    assert!(failure.kept.len() < plan.events.len(), "{text}");
+    let again = run(&keep(&plan, &failure.kept), &plant).unwrap();
+    assert_eq!(again.trace, failure.trace);
+    assert_eq!(again.violation.unwrap().rule, Rule::WrongDeletion);
 }
 
 struct UnreadIsAbsent;
