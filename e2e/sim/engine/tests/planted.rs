@@ -56,6 +56,8 @@ fn found(plant: &Plant, scenario: &Scenario) -> Option<(String, Rule)> {
 
 fn must_find_in(plant: &Plant, scenario: &Scenario, rules: &[Rule]) {
     let name = scenario.name;
+    let honest = run(&scenario.plan, &Plant::none()).unwrap();
+    assert_eq!(honest.violation, None, "{name} without any defect");
     let found = found(plant, scenario);
     let (at, rule) = found.unwrap_or_else(|| panic!("{name}: the defect was not found"));
     println!("{name}, {at}: {rule:?}");

@@ -70,7 +70,7 @@ struct LosesEvents(AtomicU32);
 impl Wiretap for LosesEvents {
     fn hands_on(&self, call: &ApiCall, event: &Value) -> bool {
         let counts = call.resource == "services" && text(event, "/type") != "BOOKMARK";
-        !counts || self.0.fetch_add(1, Ordering::Relaxed) % 2 == 0
+        !counts || self.0.fetch_add(1, Ordering::Relaxed).is_multiple_of(2)
     }
 }
 
