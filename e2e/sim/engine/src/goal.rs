@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     cloud::{
         Model,
-        model::{FOREIGN, PartKind, Port, Spec, State},
+        model::{FOREIGN, FOREIGN_MACHINE, PartKind, Port, Spec, State},
     },
     objects::{
         CLOUD_TAINT, EXCLUDE, FINALIZER, SHUTDOWN_TAINT, condition, finalizers, has_taint,
@@ -32,6 +32,14 @@ pub fn reached(
     let nodes = kube.list("nodes");
     for node in &nodes {
         check_node(node, cloud)?;
+    }
+    let mut machines = cloud.machines.values();
+    let alone = machines.find(|machine| {
+        let named = |node: &Value| text(node, "/metadata/name") == machine.name;
+        machine.name != FOREIGN_MACHINE && !nodes.iter().any(named)
+    });
+    if let Some(machine) = alone {
+        return Err(format!("machine {} has no Node", machine.name));
     }
     if network != Network::None {
         check_routes(&nodes, cloud)?;

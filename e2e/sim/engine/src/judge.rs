@@ -190,7 +190,9 @@ impl Judge {
     fn node_written(&self, call: &ApiCall, before: Option<&Value>, after: Option<&Value>) {
         let Some(before) = before else { return };
         let Some(after) = after else {
-            if call.verb == Verb::Delete {
+            // Somebody else's deletion may have waited for a finalizer.
+            let leaves = before.pointer("/metadata/deletionTimestamp").is_some();
+            if call.verb == Verb::Delete || !leaves {
                 self.node_deleted(before);
             }
             return;

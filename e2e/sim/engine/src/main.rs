@@ -4,11 +4,11 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use ccm_simulation::{
-    crash,
+    crash::{self, Point},
     fate::Blow,
     random,
     report::Failure,
-    run::{Plan, run},
+    run::run,
     scenarios::{self, Scenario},
     shrink,
     world::Plant,
@@ -107,10 +107,8 @@ fn show(cli: &Cli, scenario: Option<&Scenario>) -> Result<bool> {
             };
             let number = number.parse();
             let number = number.with_context(|| format!("--crash {point}: N must be a number"))?;
-            Plan {
-                blow: Some((number, blow)),
-                ..scenario.plan.clone()
-            }
+            let op = String::new();
+            crash::plan_at(&scenario.plan, &Point { number, blow, op })
         }
         (None, seed) => random::plan(scenario, seed.unwrap_or_default()),
     };

@@ -49,7 +49,12 @@ pub fn plan(scenario: Option<&Scenario>, seed: u64) -> Plan {
             before: vec![Timed::work(0, Step::Join("n1"))],
             network: one(
                 &mut rng,
-                &[Network::None, Network::Routes, Network::Allocated],
+                &[
+                    Network::None,
+                    Network::Routes,
+                    Network::Watched,
+                    Network::Allocated,
+                ],
             ),
             replicas: one(&mut rng, &[1, 1, 1, 2]),
             slow_lease: true,
@@ -126,7 +131,9 @@ fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
     let resource = one(rng, &["nodes", "services"]);
     match rng.u8(0..28) {
         0..=12 => strike(rng),
-        13 | 14 => Trouble::Crash,
+        13 => Trouble::Crash,
+        14 if rng.bool() => Trouble::Shutdown,
+        14 => Trouble::Crash,
         15 => Trouble::Freeze(Duration::from_secs(one(rng, &[1, 8, 40]))),
         16 | 17 => Trouble::DelayWatches(resource, Duration::from_millis(rng.u64(0..8_000))),
         18 => Trouble::CutWatches,

@@ -107,6 +107,11 @@ fn routes() -> Vec<Scenario> {
             Network::Routes,
             scenario("routes-drift", &nodes, &[(0, BreakRoute("n1"))]),
         ),
+        over(Network::Watched, scenario("routes-watched", &[], &nodes)),
+        over(
+            Network::Watched,
+            scenario("routes-watched-replaced", &nodes, &[(0, Replace("n1"))]),
+        ),
         over(Network::Allocated, scenario("ranges-join", &[], &nodes)),
         over(
             Network::Allocated,
@@ -124,6 +129,7 @@ fn leaders() -> Vec<Scenario> {
     use Step::{Create, Delete, Join};
     let both = |mut scenario: Scenario| {
         scenario.plan.replicas = 2;
+        scenario.plan.slow_lease = true;
         scenario.plan.restart_after = Duration::from_secs(30);
         scenario
     };

@@ -64,6 +64,8 @@ pub enum Trouble {
     Strike(Aim, Blow),
     /// The manager that leads dies now.
     Crash,
+    /// The manager that leads is told to end (`SIGTERM`), as by a rolling update.
+    Shutdown,
     /// The manager that leads is stopped (`SIGSTOP`) for a time.
     Freeze(Duration),
     /// Changes of a kind reach the watches this much later.

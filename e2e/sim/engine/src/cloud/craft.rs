@@ -6,10 +6,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use ccm_core::{
-    cloud::{CloudError, CloudResult, LoadBalancerName, Power, Presence},
+    cloud::{CloudError, CloudResult, LoadBalancerName, Power, Presence, Route},
     kube::{LoadBalancerIngress, LoadBalancerStatus, Node, Service},
 };
 
@@ -108,6 +109,26 @@ pub trait Craft: Send + Sync {
                 State::Stopped => Power::Stopped,
             }),
         })
+    }
+
+    /// The machines among which one is looked up when it is asked whether it exists.
+    fn machines(&self, seen: &BTreeMap<String, Machine>) -> BTreeMap<String, Machine> {
+        seen.clone()
+    }
+
+    /// A route as it is shown to the controller.
+    fn shown(&self, route: Route) -> Route {
+        route
+    }
+
+    /// What passes before each call that changes something.
+    fn pause(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Whether the calls of one operation go on although nobody waits for its end any more.
+    fn detaches(&self) -> bool {
+        false
     }
 
     /// Whether the fence is asked before a call that changes something.

@@ -1,6 +1,6 @@
 //! Machines.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use ccm_core::{
@@ -11,16 +11,15 @@ use ccm_core::{
 };
 use k8s_openapi::api::core::v1::NodeAddress;
 
-use super::{
-    model::{Machine, Model},
-    provider::Provider,
-};
+use super::{model::Machine, provider::Provider};
 
 /// The machine behind a Node: by its provider id, else by its name.
-fn machine(model: &Model, node: &Node) -> Option<Machine> {
+fn machine(machines: &BTreeMap<String, Machine>, node: &Node) -> Option<Machine> {
     let found = match node.provider_id() {
-        Some(id) => model.machine_of(id),
-        None => model.machine_named(node.name()),
+        Some(id) => machines.get(id.strip_prefix("mem:///")?),
+        None => machines
+            .values()
+            .find(|machine| machine.name == node.name()),
     };
     found.cloned()
 }
@@ -55,7 +54,8 @@ impl Instances for Provider {
             Read::Shared => {
                 let what = format!("list-machines {}", names(nodes));
                 let all = self.session.read(what, |model| {
-                    Ok(nodes.iter().map(|node| machine(model, node)).collect())
+                    let all = craft.machines(&model.machines);
+                    Ok(nodes.iter().map(|node| machine(&all, node)).collect())
                 });
                 each(nodes, all.await)
             }
@@ -63,7 +63,9 @@ impl Instances for Provider {
                 let mut found = Vec::new();
                 for node in nodes {
                     let what = format!("get-machine {}", node.name());
-                    let one = self.session.read(what, |model| Ok(machine(model, node)));
+                    let one = self.session.read(what, |model| {
+                        Ok(machine(&craft.machines(&model.machines), node))
+                    });
                     found.push(one.await);
                 }
                 found
@@ -78,7 +80,8 @@ impl Instances for Provider {
     async fn metadata(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<Option<InstanceMetadata>>> {
         let what = format!("describe-machines {}", names(nodes));
         let all = self.session.read(what, |model| {
-            Ok(nodes.iter().map(|node| machine(model, node)).collect())
+            let machines = &model.machines;
+            Ok(nodes.iter().map(|node| machine(machines, node)).collect())
         });
         let all: Vec<CloudResult<Option<Machine>>> = each(nodes, all.await);
         all.into_iter()

@@ -157,17 +157,8 @@ impl Provider {
             name,
         })
     }
-}
 
-#[async_trait]
-impl LoadBalancers for Provider {
-    async fn get(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
-        let name = self.session.craft().name(service)?;
-        let have = self.session.observe(&name).await?;
-        Ok(self.session.craft().status(&have))
-    }
-
-    async fn ensure(&self, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Ensured> {
+    async fn make(&self, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Ensured> {
         let want = self.want(service, nodes)?;
         let have = self.session.observe(&want.name).await?;
         let craft = self.session.craft();
@@ -179,6 +170,25 @@ impl LoadBalancers for Provider {
             status: status(&have),
             notes: Vec::new(),
         })
+    }
+}
+
+#[async_trait]
+impl LoadBalancers for Provider {
+    async fn get(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
+        let name = self.session.craft().name(service)?;
+        let have = self.session.observe(&name).await?;
+        Ok(self.session.craft().status(&have))
+    }
+
+    async fn ensure(&self, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Ensured> {
+        if !self.session.craft().detaches() {
+            return self.make(service, nodes).await;
+        }
+        let (provider, service, nodes) = (self.clone(), service.clone(), nodes.to_vec());
+        let made = tokio::spawn(async move { provider.make(&service, &nodes).await });
+        made.await
+            .unwrap_or_else(|error| Err(CloudError::transient(error.to_string())))
     }
 
     async fn update(&self, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Updated> {

@@ -9,6 +9,9 @@ use crate::objects::is_of_pods;
 /// The owner tag of what belongs to another cluster or to people.
 pub const FOREIGN: &str = "somebody-else";
 
+/// The name of the machine that belongs to other people.
+pub const FOREIGN_MACHINE: &str = "of-somebody-else";
+
 /// What a machine is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

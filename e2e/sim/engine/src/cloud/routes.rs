@@ -37,10 +37,10 @@ impl Routes for Provider {
     async fn list(&self) -> CloudResult<Vec<Route>> {
         self.session
             .read("list-routes".to_owned(), |model| {
-                Ok(model
-                    .routes
-                    .values()
-                    .map(|route| shown(model, route))
+                let craft = self.session.craft();
+                let routes = model.routes.values();
+                Ok(routes
+                    .map(|route| craft.shown(shown(model, route)))
                     .collect())
             })
             .await

@@ -97,6 +97,7 @@ impl Session {
         what: String,
         write: impl FnOnce(&mut Model) -> CloudResult<T>,
     ) -> CloudResult<T> {
+        self.rest(self.craft.pause()).await;
         self.process.gate().await;
         if self.craft.heeds_fence() {
             self.fence.check()?;
