@@ -24,6 +24,12 @@ pub(crate) struct Args {
     /// For scale: numbers of Nodes, one run each.
     #[arg(long, value_name = "N,…")]
     nodes: Option<String>,
+    /// For scale: the Nodes are initialised already.
+    #[arg(long)]
+    initialised: bool,
+    /// For scale: the manager's flag of this name, instead of its default.
+    #[arg(long, value_name = "N")]
+    concurrent_node_syncs: Option<usize>,
 }
 
 /// Builds what the scenario needs and runs it.
@@ -35,8 +41,8 @@ pub(crate) fn run(ctx: &Context, args: &Args) -> Result<()> {
         return run_scale(ctx, args);
     }
     ensure!(
-        args.nodes.is_none(),
-        "--nodes: only the scenario {SCALE} has a choice of Nodes"
+        args.nodes.is_none() && !args.initialised && args.concurrent_node_syncs.is_none(),
+        "--nodes, --initialised and --concurrent-node-syncs are of the scenario {SCALE} only"
     );
     let mut command = process::step("building the bench", || {
         let built = build::cargo_build(ctx, &["--package", "ccm-bench"])?;
@@ -71,6 +77,14 @@ fn run_scale(ctx: &Context, args: &Args) -> Result<()> {
     )?;
     if let Some(nodes) = &args.nodes {
         command.arg("--nodes").arg(nodes);
+    }
+    if args.initialised {
+        command.arg("--initialised");
+    }
+    if let Some(syncs) = args.concurrent_node_syncs {
+        command
+            .arg("--concurrent-node-syncs")
+            .arg(syncs.to_string());
     }
     if let Some(file) = &args.json {
         command.arg("--json").arg(file);

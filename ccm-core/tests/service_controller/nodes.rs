@@ -339,6 +339,23 @@ async fn a_burst_of_nodes_costs_few_updates_and_none_overlap() {
     assert_eq!(bench.cloud.lock().overlaps, 0);
 }
 
+/// REQ-SVC-24, REQ-SVC-29: a cluster that grows faster than the cloud updates is no failure.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_join_without_end_do_not_hold_a_service_in_one_run() {
+    let bench = Bench::ready().await;
+    bench.cloud.slow(Op::Update, Duration::from_secs(2));
+    for n in 0..60 {
+        bench.put_node(&format!("new-{n:02}"));
+        pass(1).await;
+    }
+    pass(10).await;
+    assert_eq!(bench.targets("web").len(), 62);
+    assert!(bench.told("SyncLoadBalancerFailed").is_empty());
+    let updates = bench.cloud.count(Op::Update, "web");
+    assert!(updates <= 35, "{updates}");
+    assert_eq!(bench.cloud.lock().overlaps, 0);
+}
+
 /// CASE-THR-01: one update a Service, and only for what changed.
 #[tokio::test(start_paused = true)]
 async fn one_node_costs_one_call_a_service() {

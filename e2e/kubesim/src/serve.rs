@@ -103,6 +103,10 @@ pub(crate) async fn serve(
             () = &mut shutdown => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    // As Go's server does: a small answer does not wait for an acknowledgement.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, "TCP_NODELAY could not be set.");
+                    }
                     tracker.spawn(connection(service.clone(), stream, stopped.clone()));
                 }
                 Err(error) => {

@@ -13,13 +13,19 @@ use tokio::time::Instant;
 use super::targets::{TargetSet, eligible};
 use crate::kube::{Node, Store};
 
-/// Nodes whose list may be one millisecond older than the newest change. The list of so many is
-/// made in a fraction of that, so lists take a few percent of a CPU at most, however large the
-/// cluster; a small cluster's list is always the newest.
-const NODES_A_MILLISECOND: usize = 100;
+/// A cluster below this has the newest list always.
+const SMALL: usize = 100;
+
+/// Nodes whose list may be one millisecond older than the newest change. To list and hash one takes
+/// one to two microseconds, most of it for memory that no cache holds, so lists take a few percent
+/// of a CPU, however large the cluster and however fast its Nodes change.
+const NODES_A_MILLISECOND: usize = 20;
 
 /// How old a list, or how short a pause between two passes over the Services, may be.
 pub(super) fn patience(nodes: usize) -> Duration {
+    if nodes < SMALL {
+        return Duration::ZERO;
+    }
     let milliseconds = u64::try_from(nodes / NODES_A_MILLISECOND);
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
 }
@@ -105,7 +111,7 @@ mod tests {
     #[test]
     fn only_large_clusters_have_patience() {
         assert_eq!(patience(99), Duration::ZERO);
-        assert_eq!(patience(5_000), Duration::from_millis(50));
-        assert_eq!(patience(100_000), Duration::from_secs(1));
+        assert_eq!(patience(5_000), Duration::from_millis(250));
+        assert_eq!(patience(100_000), Duration::from_secs(5));
     }
 }

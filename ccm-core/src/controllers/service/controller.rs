@@ -33,6 +33,9 @@ const RESYNC_PERIOD: Duration = Duration::from_secs(30);
 /// would else send every Service to the cloud for each of them.
 const PAUSE_A_SERVICE: Duration = Duration::from_millis(10);
 
+/// A new Node is not left waiting for longer than this by other Nodes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// Keeps the load balancers of all Services as the Services ask.
 pub struct ServiceController {
     worker: Arc<Worker>,
@@ -172,14 +175,22 @@ fn node_matters(memory: &Memory, change: &Change<Node>) -> bool {
 /// worker of that key gives the load balancer the new ones. Answers with the pause before the next
 /// pass.
 fn fan_out(worker: &Worker) -> Duration {
-    let backends = worker.roster.newest(&worker.nodes);
     let pass = Arc::new(Pass::start(&worker.metrics));
+    if worker.memory.is_empty() {
+        // A first ensure that begins just now looks again when it has ended: not at an old list.
+        worker.roster.forget();
+        if worker.memory.is_empty() {
+            return patience(worker.nodes.len());
+        }
+    }
+    let backends = worker.roster.newest(&worker.nodes);
     let behind = worker.memory.behind(&backends, &pass);
     let to_do = u32::try_from(behind.len()).unwrap_or(u32::MAX);
     for key in behind {
         worker.queue.add(key);
     }
-    patience(backends.nodes().len()) + PAUSE_A_SERVICE.saturating_mul(to_do)
+    let pause = patience(backends.nodes().len()) + PAUSE_A_SERVICE.saturating_mul(to_do);
+    pause.min(LONGEST_PAUSE)
 }
 
 /// Looks for Services in need of cleanup that nobody works on and no retry waits for.

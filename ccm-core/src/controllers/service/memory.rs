@@ -241,6 +241,11 @@ impl Memory {
         })
     }
 
+    /// Whether no Service is remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.with(|state| state.entries.is_empty())
+    }
+
     /// Whether any Service chooses its backends by label.
     pub(super) fn any_labels_matter(&self) -> bool {
         self.with(|state| state.entries.values().any(|entry| entry.labels_matter))

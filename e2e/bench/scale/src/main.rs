@@ -16,6 +16,9 @@ struct Args {
     /// The Nodes are initialised already: measures only what comes after it, in a fraction of the time.
     #[arg(long)]
     initialised: bool,
+    /// The manager's flag of this name, instead of its default: Nodes that are written to at the same time.
+    #[arg(long, value_name = "N")]
+    concurrent_node_syncs: Option<usize>,
     /// Services with load balancers.
     #[arg(long, value_name = "N")]
     services: Option<usize>,
@@ -36,11 +39,16 @@ fn main() -> Result<()> {
     let mut options = Options::documented(here.with_file_name("ccm-bench-manager"));
     options.nodes = args.nodes.unwrap_or(options.nodes);
     options.initialised = args.initialised;
+    options.node_syncs = args.concurrent_node_syncs;
     options.services = args.services.unwrap_or(options.services);
     options.heartbeats = args.heartbeats.unwrap_or(options.heartbeats);
     options.idle = args.idle.map_or(options.idle, Duration::from_secs);
+    let flags = match options.node_syncs {
+        Some(syncs) => format!("--concurrent-node-syncs={syncs}, else default flags"),
+        None => "default flags".to_owned(),
+    };
     println!(
-        "{} Services, {} status heartbeats, Nodes of {} bytes; default flags\n\n{}",
+        "{} Services, {} status heartbeats, Nodes of {} bytes; {flags}\n\n{}",
         options.services,
         options.heartbeats,
         ccm_bench_scale::objects::node(0).to_string().len(),

@@ -35,6 +35,8 @@ pub struct Place {
     pub api: String,
     /// The address of the cloud.
     pub cloud: String,
+    /// `--concurrent-node-syncs`; `None` for its default.
+    pub node_syncs: Option<usize>,
 }
 
 /// A running manager.
@@ -56,7 +58,7 @@ impl Manager {
         std::fs::write(&access, kubeconfig(&api, None, "manager", None))?;
         std::fs::write(&config, &place.cloud)?;
         let health = format!("127.0.0.1:{}", free_port()?);
-        let flags = [
+        let mut flags = vec![
             format!("--cloud-provider={}", provider::NAME),
             format!("--cloud-config={}", config.display()),
             format!("--kubeconfig={}", access.display()),
@@ -66,6 +68,9 @@ impl Manager {
             format!("--health-bind-address={health}"),
             "--node-status-update-frequency=24h".to_owned(),
         ];
+        if let Some(syncs) = place.node_syncs {
+            flags.push(format!("--concurrent-node-syncs={syncs}"));
+        }
         let process = Process::start("manager", &place.program, &flags, &[], true)?;
         Ok(Self { process, health })
     }

@@ -39,6 +39,8 @@ pub struct Options {
     pub nodes: Vec<usize>,
     /// Whether the Nodes are initialised already: then only what comes after it is measured.
     pub initialised: bool,
+    /// The manager's `--concurrent-node-syncs`; `None` for its default.
+    pub node_syncs: Option<usize>,
     /// Services with load balancers in each run.
     pub services: usize,
     /// Status heartbeats in each run.
@@ -57,6 +59,7 @@ impl Options {
             manager,
             nodes: vec![100, 1_000, 5_000, 20_000, 100_000],
             initialised: false,
+            node_syncs: None,
             services: 1_000,
             heartbeats: 20_000,
             rest: REST,
@@ -221,6 +224,7 @@ impl World {
             folder: folder.path().to_owned(),
             api: api_listener.local_addr()?.to_string(),
             cloud: cloud_listener.local_addr()?.to_string(),
+            node_syncs: options.node_syncs,
         };
         let stop = CancellationToken::new();
         let (server, end) = (kube.clone(), stop.clone());

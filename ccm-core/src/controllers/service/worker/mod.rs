@@ -128,8 +128,16 @@ impl Worker {
     }
 
     async fn converge(&self, key: &ObjectKey) -> CloudResult<()> {
+        let mut hosts_given = false;
         for _ in 0..MAX_STEPS {
-            if self.step(key).await? == Next::Stop {
+            let view = self.look(key);
+            // Nodes that changed during a host update have queued the key again, or the next node
+            // pass does: while Nodes join without end, a run would else have no end either.
+            if hosts_given && view.operation == Operation::UpdateHosts {
+                return Ok(());
+            }
+            hosts_given = view.operation == Operation::UpdateHosts;
+            if self.step(key, view).await? == Next::Stop {
                 return Ok(());
             }
         }
@@ -143,13 +151,13 @@ impl Worker {
         Err(error)
     }
 
-    async fn step(&self, key: &ObjectKey) -> CloudResult<Next> {
+    async fn step(&self, key: &ObjectKey, view: View) -> CloudResult<Next> {
         let View {
             operation,
             latest,
             entry,
             backends,
-        } = self.look(key);
+        } = view;
         if operation != Operation::Nothing {
             tracing::debug!(service = %key, ?operation, "service needs work");
         }
