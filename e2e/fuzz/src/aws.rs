@@ -140,7 +140,7 @@ fn service(text: &str) -> Service {
                 all.insert(annotations::SOURCE_RANGES.key.to_owned(), value.to_owned());
             }
             Some(("policy", value)) => {
-                service.spec.external_traffic_policy = Some(value.to_owned())
+                service.spec.external_traffic_policy = Some(value.to_owned());
             }
             Some((key, value)) => {
                 all.insert(format!("{PREFIX}{key}"), value.to_owned());

@@ -1,5 +1,12 @@
 //! Every body runs over its seeds and over mutations of them, and none is forgotten.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed step is a failed test"
+)]
+
 use std::{
     collections::BTreeSet,
     fs,
