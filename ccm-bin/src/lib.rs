@@ -131,7 +131,7 @@ fn command(args: Vec<String>, clouds: &Registry) -> Command {
     {
         return Command::Print(version(form));
     }
-    if clouds.names().is_empty() {
+    if low.is_readable() && clouds.names().is_empty() {
         return Command::Refuse(vec![ccm_core::cloud::RegistryError::Empty.to_string()]);
     }
     let provider = low.effective().find(|(name, _)| *name == "cloud-provider");

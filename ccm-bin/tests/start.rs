@@ -67,7 +67,7 @@ fn temporary(name: &str, text: &str) -> PathBuf {
 fn help_and_version_end_with_0() {
     let (status, text, _) = run(&["--help"]);
     assert_eq!(status, Some(0));
-    assert!(text.contains("--cloud-provider string") && text.contains("Leader election flags:"));
+    assert!(text.contains("--cloud-provider string") && text.contains("Leader-migration flags:"));
     let version = env!("CARGO_PKG_VERSION");
     let (status, text, _) = run(&["--version"]);
     assert_eq!(status, Some(0));
