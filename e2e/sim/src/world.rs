@@ -70,7 +70,9 @@ impl Costs {
             .iter()
             .filter(|(what, _)| {
                 let reads = ["get ", "list ", "watch "];
-                !reads.iter().any(|read| what.starts_with(read)) && !what.ends_with(" events")
+                !reads.iter().any(|read| what.starts_with(read))
+                    && !what.ends_with(" events")
+                    && !what.contains("reviews.")
             })
             .map(|(_, count)| count)
             .sum()
