@@ -301,8 +301,15 @@ impl Judge {
 
     // --- the cloud ---
 
-    /// A manager begins a call that changes the cloud.
-    pub fn cloud_write_begins(&self, process: &Process, what: &str) {
+    /// A manager begins a call that changes the cloud; `passable` is what its fence says.
+    pub fn cloud_write_begins(&self, process: &Process, what: &str, passable: bool) {
+        if !passable {
+            let number = process.number;
+            self.violated(
+                Rule::Fence,
+                format!("process {number} begins {what} although its fence is shut"),
+            );
+        }
         let (resource, namespace, name) = LEASE;
         let Some(lease) = self.kube.get(resource, namespace, name) else {
             return;

@@ -102,7 +102,10 @@ impl Session {
         if self.craft.heeds_fence() {
             self.fence.check()?;
         }
-        self.lines.judge.cloud_write_begins(&self.process, &what);
+        let passable = self.fence.is_passable();
+        self.lines
+            .judge
+            .cloud_write_begins(&self.process, &what, passable);
         let text = what.clone();
         self.call(Kind::CloudWrite, what, || {
             let before = self.cloud.now();
