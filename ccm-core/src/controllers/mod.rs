@@ -5,3 +5,6 @@ pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod route;
 pub mod service;
+mod throttle;
+
+pub(crate) use throttle::{Throttle, wait_named};

@@ -27,7 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::cached::{Cached, Wire};
-use crate::runtime::Random;
+use crate::runtime::{Backoff, Random};
 
 /// Objects a page: the transient cost of a list is one decoded page.
 const PAGE_SIZE: u32 = 50;
@@ -51,6 +51,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(800);
 /// The longest pause: an API server that is back is noticed within ten seconds (CASE-OPS-01), one
 /// that is away gets at most 25 requests in two minutes (CASE-OPS-02).
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
+
+/// How the pauses grow.
+const PAUSES: Backoff = Backoff {
+    base: FIRST_PAUSE,
+    max: LONGEST_PAUSE,
+    bucket: None,
+};
 
 /// A pause is up to this fraction longer, so that watches do not come back all at once.
 const PAUSE_JITTER: f64 = 0.25;
@@ -488,9 +495,8 @@ impl Pauses {
             self.failures = 0;
         }
         self.last = Some(now);
-        let factor = 2_u32.saturating_pow(self.failures);
+        let pause = PAUSES.delay(self.failures);
         self.failures = self.failures.saturating_add(1);
-        let pause = FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE);
         self.random.jitter(pause, PAUSE_JITTER)
     }
 

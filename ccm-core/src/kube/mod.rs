@@ -28,6 +28,7 @@ pub use node_writes::{NodePatch, NodeWriteError, NodeWrites};
 pub use packed::{Addresses, StringMap};
 pub use service_writes::ServiceWrites;
 pub use types::{
-    ClientIpConfig, LoadBalancerIngress, LoadBalancerStatus, Node, NodeCondition, NodeMeta,
-    NodeSpec, NodeStatus, Service, ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
+    ClientIpConfig, LoadBalancerIngress, LoadBalancerStatus, NETWORK_UNAVAILABLE, Node,
+    NodeCondition, NodeMeta, NodeSpec, NodeStatus, Service, ServicePort, ServiceSpec,
+    ServiceStatus, SessionAffinityConfig,
 };

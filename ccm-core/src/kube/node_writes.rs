@@ -6,7 +6,6 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, Taint};
 use kube::{
     Api, Client,
@@ -18,9 +17,6 @@ use super::{Node, cached::Wire};
 
 /// The field that the API server names when a write is meant for another object of the same name.
 const UID_FIELD: &str = "metadata.uid";
-
-/// The condition that keeps pods away from a Node without routes.
-const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// Changes of one Node's metadata and spec. What is not named here is not sent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -221,11 +217,7 @@ impl NodeWrites {
         node: &Node,
         condition: &NodeCondition,
     ) -> Result<Option<String>, NodeWriteError> {
-        let mut body = json!({ "status": { "conditions": [condition] } });
-        if let (Some(uid), Some(body)) = (&node.metadata.uid, body.as_object_mut()) {
-            body.insert("metadata".to_owned(), json!({ "uid": uid }));
-        }
-        let body = Patch::Strategic(body);
+        let body = Patch::Strategic(condition_body(node, condition));
         let updated = self
             .api
             .patch_status(node.name(), &PatchParams::default(), &body)
@@ -264,24 +256,6 @@ impl NodeWrites {
         let now = self.api.patch(node.name(), &params, &body).await?;
         Ok(now.object)
     }
-
-    /// Sets the condition `NetworkUnavailable` of exactly this Node to `False`, as the manager of
-    /// Google Cloud does for machines whose pod ranges the cloud routes by itself. The condition's
-    /// times stay when it exists.
-    ///
-    /// # Errors
-    /// The API server's answer, or none.
-    pub async fn set_network_available(
-        &self,
-        node: &Node,
-        now: Timestamp,
-    ) -> Result<(), NodeWriteError> {
-        let body = Patch::Strategic(network_available_body(node, now));
-        self.api
-            .patch_status(node.name(), &PatchParams::default(), &body)
-            .await?;
-        Ok(())
-    }
 }
 
 fn pod_cidrs_body(node: &Node, cidrs: &[String]) -> Value {
@@ -291,21 +265,7 @@ fn pod_cidrs_body(node: &Node, cidrs: &[String]) -> Value {
     })
 }
 
-fn network_available_body(node: &Node, now: Timestamp) -> Value {
-    let mut condition = json!({
-        "type": NETWORK_UNAVAILABLE,
-        "status": "False",
-        "reason": "RouteCreated",
-        "message": "NodeController create implicit route",
-    });
-    if node.condition(NETWORK_UNAVAILABLE).is_none()
-        && let Some(fields) = condition.as_object_mut()
-    {
-        // Whole seconds, as the API has them.
-        let now = json!(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-        fields.insert("lastHeartbeatTime".to_owned(), now.clone());
-        fields.insert("lastTransitionTime".to_owned(), now);
-    }
+fn condition_body(node: &Node, condition: &NodeCondition) -> Value {
     json!({
         "metadata": { "uid": node.metadata.uid },
         "status": { "conditions": [condition] },
@@ -351,7 +311,7 @@ mod tests {
     }
     /// REQ-NODE-29, REQ-IPAM-01
     #[test]
-    fn pod_ranges_and_the_network_condition_are_written_to_exactly_this_node() {
+    fn pod_ranges_and_conditions_are_written_to_exactly_this_node() {
         let mut node = Node::default();
         node.metadata.uid = Some("u1".to_owned());
         let cidrs = ["10.0.1.0/24".to_owned(), "2001:db8:0:1::/64".to_owned()];
@@ -362,16 +322,15 @@ mod tests {
                 "spec": {"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24", "2001:db8:0:1::/64"]},
             })
         );
-        let now: Timestamp = "2026-01-01T00:00:01.5Z".parse().unwrap();
-        let condition = network_available_body(&node, now)["status"]["conditions"][0].clone();
-        assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:01Z");
-        node.status.conditions.push(super::super::NodeCondition {
-            type_: NETWORK_UNAVAILABLE.to_owned(),
-            status: "True".to_owned(),
-            reason: None,
-        });
+        let condition = NodeCondition {
+            type_: "NetworkUnavailable".to_owned(),
+            status: "False".to_owned(),
+            reason: Some("RouteCreated".to_owned()),
+            message: Some("NodeController create implicit route".to_owned()),
+            ..NodeCondition::default()
+        };
         assert_eq!(
-            network_available_body(&node, now),
+            condition_body(&node, &condition),
             json!({
                 "metadata": {"uid": "u1"},
                 "status": {"conditions": [{

@@ -85,7 +85,10 @@ pub struct NodeStatus {
 }
 
 /// The types of conditions that are kept of a Node. Whoever reads another one adds it here.
-pub const READ_CONDITIONS: [&str; 2] = ["Ready", "NetworkUnavailable"];
+pub const READ_CONDITIONS: [&str; 2] = ["Ready", NETWORK_UNAVAILABLE];
+
+/// The type of the condition that keeps pods away from a Node without routes.
+pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NodeCondition>, D::Error> {
     let mut conditions = Vec::<NodeCondition>::deserialize(from)?;

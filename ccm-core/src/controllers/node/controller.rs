@@ -14,11 +14,11 @@ use super::{
     labels::{self, Ignored},
     lost_answers::LostAnswers,
     metrics::Metrics,
-    throttle::{Throttle, wait_named},
 };
 use crate::{
     cloud::{Class, CloudError, CloudResult, InstanceMetadata, Instances},
     config::{ControllerName, NodeSettings},
+    controllers::{Throttle, wait_named},
     kube::{Change, EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
     runtime::{Backoff, Clock, Context, LoopReporter, Outcome, Random, TakeOver, Work, WorkQueue},
 };

@@ -16,7 +16,6 @@ mod initialise;
 mod labels;
 mod lost_answers;
 mod metrics;
-mod throttle;
 
 pub use addresses::NodeIpError;
 #[doc(hidden)]
@@ -27,4 +26,3 @@ pub use initialise::UNINITIALIZED_TAINT;
 pub(crate) use controller::age;
 pub(crate) use initialise::is_uninitialised;
 pub(crate) use metrics::sample_metrics;
-pub(crate) use throttle::{Throttle, wait_named};

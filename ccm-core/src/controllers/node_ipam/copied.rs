@@ -10,14 +10,18 @@ use std::{
 
 use futures::{StreamExt, stream};
 use ipnet::IpNet;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::NodeCondition as ApiCondition, apimachinery::pkg::apis::meta::v1::Time,
+};
 use prometheus::Counter;
 use tokio_util::sync::CancellationToken;
 
 use super::{batch::run_batches, controller::WORKERS, metrics};
 use crate::{
     cloud::{CloudError, CloudPodCidrs, CloudResult, MachinePodCidrs},
-    controllers::node::{Throttle, wait_named},
-    kube::{Change, EventRecorder, Node, NodeWriteError, NodeWrites, Store},
+    controllers::{Throttle, wait_named},
+    kube::{Change, EventRecorder, NETWORK_UNAVAILABLE, Node, NodeWriteError, NodeWrites, Store},
     runtime::{Backoff, Clock, Context, LoopReporter, Outcome, WorkQueue},
 };
 
@@ -39,8 +43,6 @@ const MAX_RANGES: usize = 2;
 
 /// Nodes of one batch that are written to at the same time.
 const WRITES_AT_ONCE: usize = 10;
-
-const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 /// The reason of the condition that this controller and the route controller write.
 const ROUTE_CREATED: &str = "RouteCreated";
@@ -157,6 +159,23 @@ fn usable(answer: &CloudPodCidrs) -> CloudResult<Vec<IpNet>> {
             "the machine's ranges {first} and {second} are of one family"
         )),
         _ => Ok(ranges),
+    }
+}
+
+/// The condition of a Node whose ranges the cloud routes by itself, as the manager of Google Cloud
+/// states it: the times stay when it is there already.
+fn network_available(node: &Node, now: Timestamp) -> ApiCondition {
+    let now = node
+        .condition(NETWORK_UNAVAILABLE)
+        .is_none()
+        .then_some(Time(now));
+    ApiCondition {
+        type_: NETWORK_UNAVAILABLE.to_owned(),
+        status: "False".to_owned(),
+        reason: Some(ROUTE_CREATED.to_owned()),
+        message: Some("NodeController create implicit route".to_owned()),
+        last_heartbeat_time: now.clone(),
+        last_transition_time: now,
     }
 }
 
@@ -293,7 +312,8 @@ impl Copies {
             return Ok(());
         }
         let now = self.clock.now();
-        match self.writes.set_network_available(node, now).await {
+        let condition = network_available(node, now);
+        match self.writes.set_condition(node, &condition).await {
             Err(error) if !(error.is_gone() || error.is_other_node()) => {
                 Err(CopyError::Condition(error))
             }
@@ -320,5 +340,35 @@ impl Copies {
         }
         tracing::warn!(node = name, %error, "pod ranges not copied, will be retried");
         Outcome::Retry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kube::NodeCondition;
+
+    #[test]
+    fn the_times_of_a_condition_that_is_there_already_stay() {
+        let mut node = Node::default();
+        let now: Timestamp = "2026-01-01T00:00:01.5Z".parse().unwrap();
+        let condition = json!(network_available(&node, now));
+        assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:01Z");
+        node.status.conditions.push(NodeCondition {
+            type_: NETWORK_UNAVAILABLE.to_owned(),
+            status: "True".to_owned(),
+            reason: None,
+        });
+        assert_eq!(
+            json!(network_available(&node, now)),
+            json!({
+                "type": "NetworkUnavailable",
+                "status": "False",
+                "reason": "RouteCreated",
+                "message": "NodeController create implicit route",
+            })
+        );
     }
 }

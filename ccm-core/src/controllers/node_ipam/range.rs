@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     cloud::{CloudError, MachineMasks, NodeIpamPolicy, NodeMasks},
-    controllers::node::{Throttle, wait_named},
+    controllers::{Throttle, wait_named},
     kube::{Change, EventRecorder, Node, NodeWriteError, NodeWrites, Store},
     runtime::{Backoff, Context, LoopReporter, Outcome, WorkQueue, run_workers},
 };

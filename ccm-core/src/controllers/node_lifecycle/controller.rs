@@ -20,7 +20,7 @@ use super::{
 use crate::{
     cloud::{CloudError, CloudResult, Instances, Power, Presence, Read},
     config::{ControllerName, NodeLifecycleSettings},
-    controllers::node::{Throttle, age},
+    controllers::{Throttle, node::age},
     kube::{Change, EventRecorder, Informer, Node, NodePatch, NodeWriteError, NodeWrites, Store},
     runtime::{Clock, Context, LoopReporter, Random},
 };

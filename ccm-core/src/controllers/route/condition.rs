@@ -8,10 +8,7 @@ use k8s_openapi::{
     api::core::v1::NodeCondition as ApiCondition, apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use crate::kube::Node;
-
-/// The condition's type.
-const TYPE: &str = "NetworkUnavailable";
+use crate::kube::{NETWORK_UNAVAILABLE, Node};
 
 /// What the condition says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +51,7 @@ impl Network {
     pub(super) fn condition(self, now: Timestamp) -> ApiCondition {
         let (status, reason, message) = self.texts();
         ApiCondition {
-            type_: TYPE.to_owned(),
+            type_: NETWORK_UNAVAILABLE.to_owned(),
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
@@ -66,7 +63,11 @@ impl Network {
     /// Whether the Node says so already, by status and reason.
     fn is_shown_by(self, node: &Node) -> bool {
         let (status, reason, _) = self.texts();
-        let shown = node.status.conditions.iter().find(|c| c.type_ == TYPE);
+        let shown = node
+            .status
+            .conditions
+            .iter()
+            .find(|c| c.type_ == NETWORK_UNAVAILABLE);
         shown.is_some_and(|c| c.status == status && c.reason.as_deref() == Some(reason))
     }
 }
@@ -149,7 +150,7 @@ mod tests {
         node.status.conditions = condition
             .into_iter()
             .map(|(status, reason)| NodeCondition {
-                type_: TYPE.to_owned(),
+                type_: NETWORK_UNAVAILABLE.to_owned(),
                 status: status.to_owned(),
                 reason: Some(reason.to_owned()),
             })

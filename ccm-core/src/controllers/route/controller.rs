@@ -15,7 +15,7 @@ use super::{
 use crate::{
     cloud::Routes,
     config::{ControllerName, RouteSettings},
-    controllers::node::Throttle,
+    controllers::Throttle,
     kube::{Informer, Node, NodeWrites},
     runtime::{Backoff, Context, Outcome, Work, WorkQueue},
 };

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     cloud::{CloudError, CloudResult, Route, Routes, WantedRoute},
     config::GoDuration,
-    controllers::node::Throttle,
+    controllers::Throttle,
     kube::{EventRecorder, Node, NodeWrites, Store},
     runtime::{Clock, LoopReporter, Random},
 };

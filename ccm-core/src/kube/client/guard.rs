@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header::AUTHORIZATION};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header::AUTHORIZATION};
 use hyper::body::Body as HttpBody;
 use kube::client::Body;
 use tokio::{sync::Semaphore, time::Instant};
@@ -21,7 +21,7 @@ use super::{
     throttle::Throttle,
     token::Tokens,
 };
-use crate::runtime::Fence;
+use crate::{kube::fenced, runtime::Fence};
 
 /// Bounds in time of one try.
 #[derive(Clone, Copy, Debug)]
@@ -203,10 +203,8 @@ impl Guard {
         }
         let _permit = self.in_flight.acquire().await?;
         // After all that waiting, and for each try anew.
-        if let Some(fence) = &self.fence
-            && !matches!(*request.method(), Method::GET | Method::HEAD)
-        {
-            fence.check()?;
+        if let Some(fence) = &self.fence {
+            fenced::check(fence, request.method())?;
         }
         let answer = tokio::time::timeout(self.within.head, inner.oneshot(request))
             .await

@@ -190,10 +190,8 @@ async fn a_leader_that_cannot_renew_is_shut_and_lost_at_the_deadline() {
     );
 }
 
-/// CASE-OPS-02
-#[tokio::test(start_paused = true)]
-async fn the_fence_is_shut_at_the_deadline_even_while_a_request_hangs() {
-    let world = World::new();
+/// A leader whose requests are lost from the time on when the switch is set.
+async fn leader_that_may_hang(world: &World) -> (Running, Arc<AtomicBool>) {
     let hangs = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&hangs);
     let one = Running::start(world.elector_over("one", move |_| Fate {
@@ -201,6 +199,14 @@ async fn the_fence_is_shut_at_the_deadline_even_while_a_request_hangs() {
         ..Fate::default()
     }));
     one.until_leading(SOON).await;
+    (one, hangs)
+}
+
+/// CASE-OPS-02
+#[tokio::test(start_paused = true)]
+async fn the_fence_is_shut_at_the_deadline_even_while_a_request_hangs() {
+    let world = World::new();
+    let (one, hangs) = leader_that_may_hang(&world).await;
     sleep(RETRY * 5 + SOON).await;
     hangs.store(true, Ordering::SeqCst);
     sleep(DEADLINE - SOON - SOON / 10).await;
@@ -572,13 +578,7 @@ async fn the_lease_is_given_back_also_when_a_renewal_gets_in_between() {
 #[tokio::test(start_paused = true)]
 async fn giving_back_takes_a_bounded_time() {
     let world = World::new();
-    let hangs = Arc::new(AtomicBool::new(false));
-    let switch = Arc::clone(&hangs);
-    let one = Running::start(world.elector_over("one", move |_| Fate {
-        lost: switch.load(Ordering::SeqCst),
-        ..Fate::default()
-    }));
-    one.until_leading(SOON).await;
+    let (one, hangs) = leader_that_may_hang(&world).await;
     hangs.store(true, Ordering::SeqCst);
     let (start, fence) = (Instant::now(), one.fence.clone());
     one.release().await;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::elector::{Acquired, Elector, Lost};
-use crate::{config::LockOf, runtime::Fence};
+use crate::config::LockOf;
 
 /// The lease that was lost, and why. The process has to end with exit code 1 (REQ-APP-12).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,6 @@ enum State {
 /// One elector at work in its own task.
 struct Campaign {
     lease: String,
-    fence: Fence,
     healthy: Arc<dyn Fn() -> bool + Send + Sync>,
     another_led: Arc<AtomicBool>,
     state: watch::Receiver<State>,
@@ -46,7 +45,7 @@ impl Campaign {
     fn start(mut elector: Elector, after: Option<&Self>, stop: CancellationToken) -> Self {
         let (sender, state) = watch::channel(State::Waiting);
         let first = after.map(|campaign| campaign.state.clone());
-        let (lease, fence) = (elector.lease(), elector.fence());
+        let lease = elector.lease();
         let healthy = Arc::new(elector.health());
         let another_led = elector.another_led();
         let task = async move {
@@ -73,7 +72,6 @@ impl Campaign {
         };
         Self {
             lease,
-            fence,
             healthy,
             another_led,
             state,
@@ -149,17 +147,6 @@ impl Leadership {
         Self {
             locks: Some((main, migration)),
             stop,
-        }
-    }
-
-    /// The fence for controllers that need this lock. Those of the migration lock need both.
-    /// Without leader migration there is only the main lock.
-    pub fn fence(&self, lock: LockOf) -> Fence {
-        match (&self.locks, lock) {
-            (_, LockOf::Elsewhere) => Fence::waiting(),
-            (None, _) => Fence::open(),
-            (Some((main, Some(migration))), LockOf::Migration) => main.fence.and(&migration.fence),
-            (Some((main, _)), LockOf::Main | LockOf::Migration) => main.fence.clone(),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::time::advance;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Acquired, Leadership,
+    Acquired, Fences, Leadership,
     fixtures_tests::{NAME, NAMESPACE, World},
 };
 use crate::{config::LockOf, runtime::Fence};
@@ -19,12 +19,16 @@ const LEASE: Duration = Duration::from_secs(15);
 const SECOND: &str = "cloud-provider-extraction-migration";
 
 /// The two electors of a process under leader migration.
-fn migrating(world: &mut World, identity: &str) -> Leadership {
+fn migrating(world: &mut World, identity: &str) -> (Leadership, Fences) {
     let main = world.elector(identity);
     world.settings.name = SECOND.to_owned();
     let second = world.elector(identity);
     world.settings.name = NAME.to_owned();
-    Leadership::start(main, Some(second))
+    let fences = Fences {
+        main: main.fence(),
+        migration: Some(second.fence()),
+    };
+    (Leadership::start(main, Some(second)), fences)
 }
 
 async fn acquired(leadership: &Leadership, lock: LockOf, limit: Duration) -> bool {
@@ -44,18 +48,15 @@ async fn the_migration_lock_is_taken_after_the_main_lock_and_its_controllers_nee
             "spec": { "holderIdentity": "kube-controller-manager", "leaseDurationSeconds": 60 },
         }))
         .unwrap();
-    let leadership = migrating(&mut world, "one");
+    let (leadership, fences) = migrating(&mut world, "one");
     assert!(acquired(&leadership, LockOf::Main, SOON).await);
     assert!(!acquired(&leadership, LockOf::Migration, SOON * 50).await);
-    let (main, both) = (
-        leadership.fence(LockOf::Main),
-        leadership.fence(LockOf::Migration),
-    );
+    let (main, both) = (fences.of(LockOf::Main), fences.of(LockOf::Migration));
     assert!(main.is_passable() && !both.is_passable());
     assert!(acquired(&leadership, LockOf::Migration, SOON * 15).await);
     assert!(main.is_passable() && both.is_passable());
     assert!(!acquired(&leadership, LockOf::Elsewhere, SOON * 60).await);
-    assert!(!leadership.fence(LockOf::Elsewhere).is_passable());
+    assert!(!fences.of(LockOf::Elsewhere).is_passable());
     leadership.release().await;
     assert!(!main.is_passable() && !both.is_passable());
     assert_eq!(world.holder(), "");
@@ -67,9 +68,9 @@ async fn the_migration_lock_is_taken_after_the_main_lock_and_its_controllers_nee
 async fn losing_either_lock_is_a_loss_that_names_it() {
     for name in [NAME, SECOND] {
         let mut world = World::new();
-        let leadership = migrating(&mut world, "one");
+        let (leadership, fences) = migrating(&mut world, "one");
         assert!(acquired(&leadership, LockOf::Migration, SOON).await);
-        let both = leadership.fence(LockOf::Migration);
+        let both = fences.of(LockOf::Migration);
         let early = tokio::time::timeout(LEASE, leadership.lost()).await;
         assert!(early.is_err(), "{early:?}");
         let theft = json!({ "spec": { "holderIdentity": "thief" } });
@@ -110,7 +111,8 @@ async fn without_election_everything_is_open_and_nothing_is_lost() {
     let leadership = Leadership::without_election();
     leadership.acquired(LockOf::Main).await;
     leadership.acquired(LockOf::Migration).await;
-    assert!(leadership.fence(LockOf::Migration).is_passable());
+    let fences = Fences::new(false, true);
+    assert!(fences.of(LockOf::Migration).is_passable());
     assert!(leadership.health()());
     let lost = tokio::time::timeout(LEASE, leadership.lost()).await;
     assert!(lost.is_err());
@@ -121,10 +123,15 @@ async fn without_election_everything_is_open_and_nothing_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn without_migration_one_lock_serves_all_controllers() {
     let world = World::new();
-    let leadership = Leadership::start(world.elector("one"), None);
+    let main = world.elector("one");
+    let fences = Fences {
+        main: main.fence(),
+        migration: None,
+    };
+    let leadership = Leadership::start(main, None);
     leadership.acquired(LockOf::Migration).await;
     let fences: Vec<Fence> = [LockOf::Main, LockOf::Migration]
-        .map(|lock| leadership.fence(lock))
+        .map(|lock| fences.of(lock))
         .into();
     assert!(fences.iter().all(Fence::is_passable));
     world.sim.faults().unavailable(Outage::Refused);

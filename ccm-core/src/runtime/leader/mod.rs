@@ -13,6 +13,7 @@
 //! [`Leadership`] runs one elector, or two under leader migration.
 
 mod elector;
+mod fences;
 mod leadership;
 mod metrics;
 mod notes;
@@ -28,5 +29,6 @@ mod leadership_tests;
 mod simulation_tests;
 
 pub use elector::{Acquired, Elector, ElectorParts, Lost, identity};
+pub(super) use fences::Fences;
 pub use leadership::{Leadership, LeadershipLost};
 pub use metrics::LeaderMetrics;

@@ -45,12 +45,10 @@ pub(super) struct Assembled {
     /// `None` when no controller looks at Services: then nothing is listed.
     services: Option<Arc<Informer<Service>>>,
     controllers: Vec<(ControllerName, LockOf, Start)>,
-    stores: Stores,
     failure: Failure,
 }
 
 /// The caches that must be full before a controller runs.
-#[derive(Clone)]
 pub(super) struct Stores {
     nodes: Store<Node>,
     services: Option<Store<Service>>,
@@ -124,25 +122,18 @@ impl Manager {
         if make.controllers.is_empty() {
             tracing::error!("no controller runs: check --controllers and what the cloud offers");
         }
-        let stores = Stores {
-            nodes: make.nodes.store(),
-            services: make.services.as_ref().map(|services| services.store()),
-        };
         Ok(Assembled {
             tasks: Tasks::new(),
             nodes: make.nodes,
             services: make.services,
             controllers: make.controllers,
-            stores,
             failure: make.failure,
         })
     }
 
     fn lock_of(&self, name: ControllerName) -> LockOf {
-        match &self.settings.leader_migration {
-            Some(migration) if self.migrates() => migration.lock_of(name),
-            _ => LockOf::Main,
-        }
+        let migration = self.settings.leader_migration.as_ref();
+        migration.map_or(LockOf::Main, |migration| migration.lock_of(name))
     }
 }
 
@@ -160,7 +151,7 @@ struct Make<'a> {
 
 impl Make<'_> {
     fn fence(&self) -> Fence {
-        self.prepared.fences.of(self.lock, self.manager.migrates())
+        self.prepared.fences.of(self.lock)
     }
 
     fn context(&self, client: &str) -> Result<Context, ManagerError> {
@@ -330,7 +321,10 @@ fn skip(name: ControllerName, cloud: &dyn Cloud, missing: &str) {
 
 impl Assembled {
     pub(super) fn stores(&self) -> Stores {
-        self.stores.clone()
+        Stores {
+            nodes: self.nodes.store(),
+            services: self.services.as_ref().map(|services| services.store()),
+        }
     }
 
     /// The controllers that were made.

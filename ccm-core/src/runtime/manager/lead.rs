@@ -1,6 +1,6 @@
 //! From full caches to the end: waiting for the lease, leading, letting go.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -85,12 +85,9 @@ impl Manager {
         leadership: &Leadership,
         stop: &CancellationToken,
     ) -> Result<(), ManagerError> {
-        let locks: &[LockOf] = if self.migrates() {
-            &[LockOf::Main, LockOf::Migration]
-        } else {
-            &[LockOf::Main]
-        };
-        for &lock in locks {
+        let second = self.settings.leader_migration.as_ref();
+        let second = second.map(|_| LockOf::Migration);
+        for lock in iter::once(LockOf::Main).chain(second) {
             let acquired = leadership.acquired(lock);
             undisturbed(assembled, leadership, acquired).await?;
             if leadership.took_over() {
@@ -166,12 +163,14 @@ impl Manager {
                 events: events.clone(),
             })
         };
-        let second = self.settings.leader_migration.as_ref().map(|migration| {
+        let migration = self.settings.leader_migration.as_ref();
+        let second = migration.zip(prepared.fences.migration.as_ref());
+        let second = second.map(|(migration, fence)| {
             let settings = LeaderElectionSettings {
                 name: migration.leader_name.clone(),
                 ..main.clone()
             };
-            elector(settings, &prepared.fences.migration)
+            elector(settings, fence)
         });
         let main = elector(main.clone(), &prepared.fences.main);
         let leadership = Leadership::start(main, second);
@@ -220,7 +219,7 @@ impl Manager {
         };
         let migration = self.settings.leader_migration.as_ref();
         let second = migration.map(|migration| migration.leader_name.clone());
-        std::iter::once(main.name.clone())
+        iter::once(main.name.clone())
             .chain(second)
             .map(|name| LeaseName {
                 namespace: main.namespace.clone(),

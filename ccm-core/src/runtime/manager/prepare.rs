@@ -7,11 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Build, Factory, Manager, ManagerError, RunningControllers, start};
 use crate::{
-    config::LockOf,
     kube::{ClientError, ClientFactory, fenced},
     runtime::{
         BuildInfo, Fence, LeaderMetrics, Loops, PermissionCheck, QueueMetrics, SecureServing,
-        TakeOver, register_process_metrics,
+        TakeOver, leader::Fences, register_process_metrics,
     },
 };
 
@@ -56,48 +55,6 @@ impl Clients {
     }
 }
 
-/// The fences of the two locks; open ones without leader election.
-#[derive(Clone)]
-pub(super) struct Fences {
-    pub(super) main: Fence,
-    pub(super) migration: Fence,
-}
-
-impl Fences {
-    fn new(election: bool) -> Self {
-        let fence = || {
-            if election {
-                Fence::waiting()
-            } else {
-                Fence::open()
-            }
-        };
-        Self {
-            main: fence(),
-            migration: fence(),
-        }
-    }
-
-    /// For the controllers that need this lock.
-    pub(super) fn of(&self, lock: LockOf, migrates: bool) -> Fence {
-        match lock {
-            LockOf::Migration if migrates => self.main.and(&self.migration),
-            LockOf::Main | LockOf::Migration => self.main.clone(),
-            LockOf::Elsewhere => Fence::waiting(),
-        }
-    }
-
-    /// For the provider, which works for all controllers: the main lock, and the migration lock
-    /// from the time on when it was acquired.
-    fn of_cloud(&self, migrates: bool) -> Fence {
-        if migrates {
-            self.main.and(&self.migration.once_acquired())
-        } else {
-            self.main.clone()
-        }
-    }
-}
-
 /// Everything that was read and made before the first request.
 pub(super) struct Prepared {
     pub(super) factory: Factory,
@@ -135,7 +92,8 @@ impl Manager {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
-        let fences = Fences::new(self.settings.leader_election.is_some());
+        let election = self.settings.leader_election.is_some();
+        let fences = Fences::new(election, self.settings.leader_migration.is_some());
         let build = Build {
             config,
             cluster_name: self.settings.cloud.cluster_name.clone(),
@@ -143,7 +101,7 @@ impl Manager {
             clock: self.clock.clone(),
             random: self.random.clone(),
             metrics: self.registry.clone(),
-            fence: fences.of_cloud(self.migrates()),
+            fence: fences.of_cloud(),
             shutdown: background,
         };
         Ok(Prepared {
@@ -160,11 +118,6 @@ impl Manager {
             plain,
             secure,
         })
-    }
-
-    /// Whether there are two locks.
-    pub(super) const fn migrates(&self) -> bool {
-        self.settings.leader_election.is_some() && self.settings.leader_migration.is_some()
     }
 
     async fn client_factory(&self) -> Result<ClientFactory, ManagerError> {

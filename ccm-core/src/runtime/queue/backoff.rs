@@ -31,7 +31,8 @@ impl Backoff {
         bucket: None,
     };
 
-    pub(super) fn delay(&self, failures: u32) -> Duration {
+    /// The wait after the next failure when there were so many before.
+    pub(crate) fn delay(&self, failures: u32) -> Duration {
         let factor = 2_u32.checked_pow(failures).unwrap_or(u32::MAX);
         self.base
             .checked_mul(factor)
