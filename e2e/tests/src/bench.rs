@@ -206,6 +206,20 @@ impl Bench {
         &self.cloud.cluster.instance_ids
     }
 
+    /// Terminates the machine of the last of these Nodes, all that joined; its kubelet is heard of
+    /// no more. Answers with its name.
+    ///
+    /// # Errors
+    /// There is none, or the emulated AWS or the API server refuses.
+    pub async fn lose_last<'a>(&self, names: &'a [String]) -> Result<&'a str> {
+        let machines = self.machines().iter();
+        let (machine, name) = machines.zip(names).next_back().context("no machine")?;
+        let lost = self.cloud.sim.aws().terminate(machine);
+        lost.map_err(|error| anyhow!("{error}"))?;
+        self.set_ready(name, "Unknown").await?;
+        Ok(name)
+    }
+
     /// The private DNS name of a machine: the name of its Node.
     ///
     /// # Errors

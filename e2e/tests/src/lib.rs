@@ -19,7 +19,7 @@ pub use bench::{Bench, CLUSTER_ID, Cloud};
 pub use caller::{Caller, Who};
 pub use idle::Idle;
 pub use moto::{Machine, Moto};
-pub use objects::{node, node_named, service, tainted};
+pub use objects::{SCRAPERS, node, node_named, service, tainted};
 pub use ports::listening_ports;
 pub use relay::Relay;
 pub use shared::{Api, api};

@@ -6,6 +6,34 @@ use serde_json::{Value, json};
 /// The taint that a kubelet with an external cloud provider registers with.
 const CLOUD_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
+/// The right to read metrics, as the documentation of metrics gives it: to the account
+/// `default/scraper` and to a user who comes with a certificate.
+pub const SCRAPERS: &str = "\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: scraper
+rules:
+  - nonResourceURLs: [/metrics]
+    verbs: [get]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: scraper
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: scraper
+subjects:
+  - kind: ServiceAccount
+    name: scraper
+    namespace: default
+  - kind: User
+    apiGroup: rbac.authorization.k8s.io
+    name: scraper-with-a-certificate
+";
+
 /// A Node with the cloud taint, as a kubelet registers it.
 ///
 /// # Panics

@@ -3,39 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use ccm_e2e_tests::{Caller, Idle, Who, listening_ports};
+use ccm_e2e_tests::{Caller, Idle, SCRAPERS, Who, listening_ports};
 use ccm_envtest::{Authority, Manager, account_token, apply};
 use ccm_testkit::eventually;
 use serde_json::Value;
 
 use super::{SOON, ends, line_with};
-
-/// What scrapers get, as the documentation of metrics says.
-const SCRAPERS: &str = "\
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: scraper
-rules:
-  - nonResourceURLs: [/metrics]
-    verbs: [get]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata:
-  name: scraper
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: scraper
-subjects:
-  - kind: ServiceAccount
-    name: scraper
-    namespace: default
-  - kind: User
-    apiGroup: rbac.authorization.k8s.io
-    name: scraper-with-a-certificate
-";
 
 /// A Lease that its holder does not let go.
 const HELD: &str = "\

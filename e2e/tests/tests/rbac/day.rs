@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use ccm_cloudsim::Fault;
-use ccm_e2e_tests::{Bench, Caller, Request, Who, service, tainted};
+use ccm_e2e_tests::{Bench, Caller, Request, SCRAPERS, Who, service, tainted};
 use ccm_envtest::{Manager, account_token, apply, free_port};
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -12,30 +12,6 @@ use serde_json::json;
 use super::{ACCOUNTS, bench_with, compare, on_aws};
 
 const SOON: Duration = Duration::from_secs(60);
-
-/// Whoever has this may read metrics.
-const SCRAPER: &str = "\
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: scraper
-rules:
-  - nonResourceURLs: [/metrics]
-    verbs: [get]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata:
-  name: scraper
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: scraper
-subjects:
-  - kind: ServiceAccount
-    name: scraper
-    namespace: default
-";
 
 /// The process with all that it has on AWS: leader election, the secure port, node IPAM.
 pub(crate) fn flags(bench: &Bench, port: u16) -> Vec<String> {
@@ -56,7 +32,7 @@ pub(crate) fn flags(bench: &Bench, port: u16) -> Vec<String> {
 /// From the first start in a cluster to the end: Nodes join, one goes, a Service comes and goes,
 /// somebody reads metrics. What does not go well at once is part of it.
 async fn a_day(bench: &mut Bench, more: &[&str]) -> Result<(Vec<Request>, String)> {
-    apply(&bench.client, SCRAPER).await?;
+    apply(&bench.client, SCRAPERS).await?;
     let scraper = account_token(&bench.client, "default", "scraper").await?;
     let mark = bench.api.audit_mark().await?;
     let port = free_port()?;
@@ -118,19 +94,7 @@ async fn a_day(bench: &mut Bench, more: &[&str]) -> Result<(Vec<Request>, String
         .delete("foreign", &DeleteParams::default())
         .await?;
 
-    let (machine, node) = bench
-        .machines()
-        .iter()
-        .zip(&names)
-        .next_back()
-        .context("no machine")?;
-    bench
-        .cloud
-        .sim
-        .aws()
-        .terminate(machine)
-        .map_err(|error| anyhow!("{error}"))?;
-    bench.set_ready(node, "Unknown").await?;
+    let node = bench.lose_last(&names).await?;
     bench.node_gone(node).await;
     bench.event(node, "DeletingNode").await;
     bench.delete_service("web").await?;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use ccm_core::runtime::{check_permissions, permissions, rbac_manifest};
 use ccm_e2e_tests::{Bench, service, tainted};
 use ccm_envtest::{Manager, apply, free_port};
@@ -146,19 +146,7 @@ async fn without_a_row_its_work_fails_with_the_reason_and_other_work_goes_on() -
     for name in &names {
         bench.initialised(name).await;
     }
-    let (machine, dead) = bench
-        .machines()
-        .iter()
-        .zip(&names)
-        .next_back()
-        .context("no machine")?;
-    bench
-        .cloud
-        .sim
-        .aws()
-        .terminate(machine)
-        .map_err(|error| anyhow!("{error}"))?;
-    bench.set_ready(dead, "Unknown").await?;
+    let dead = bench.lose_last(&names).await?;
     let message = bench.event(dead, "DeletingNodeFailed").await;
     assert!(message.contains("forbidden"), "{message}");
     bench
