@@ -62,7 +62,10 @@ fn main() -> Result<()> {
         std::fs::write(path, format!("{:#}\n", report::numbers(&rows)))
             .with_context(|| format!("cannot write --json {}", path.display()))?;
     }
-    let missed: Vec<String> = rows.iter().flat_map(report::missed).collect();
+    let mut missed: Vec<String> = rows.iter().flat_map(report::missed).collect();
+    if !options.initialised {
+        missed.extend(report::not_flat(&rows));
+    }
     ensure!(missed.is_empty(), "above target:\n{}", missed.join("\n"));
     Ok(())
 }

@@ -18,11 +18,15 @@ use crate::{
 /// Heartbeats written before it is waited for their readers: well inside the API server's history.
 const BURST: usize = 1_000;
 
+/// What part of the heartbeats comes before those that are measured.
+const WARM_UP: usize = 4;
+
 /// How long the manager is left alone to see what it costs then.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// Longer than any pause between two steps of the manager's work.
-const REST: Duration = Duration::from_secs(3);
+/// Longer than any pause between two steps of the manager's work: the passes that give new Nodes
+/// to the load balancers wait for up to 30 s.
+const REST: Duration = Duration::from_secs(35);
 
 /// A phase that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(3_600);
@@ -75,6 +79,8 @@ pub struct Costs {
     pub seconds: f64,
     /// API requests, events not among them.
     pub api_requests: u64,
+    /// Of them those that read objects or lists; watches are not among them.
+    pub api_reads: u64,
     /// Of them those that change something.
     pub api_writes: u64,
     /// Writes of events.
@@ -138,6 +144,13 @@ async fn one(options: &Options, nodes: usize) -> Result<Row> {
     let mut start = world.costs(&phase, &manager)?;
     start.seconds = initialised.as_secs_f64();
     world.check()?;
+
+    // The first heartbeats find the buffers that the later ones use again.
+    tell(nodes, "first heartbeats");
+    world
+        .beat(options.heartbeats / WARM_UP, &mut manager)
+        .await?;
+    manager.wait_until_at_rest(options.rest, LIMIT).await?;
 
     tell(nodes, "idle");
     let phase = world.phase(&manager, Instant::now())?;
@@ -259,6 +272,7 @@ impl World {
         Ok(Costs {
             seconds,
             api_requests: requests.sum(|_| true) - events,
+            api_reads: requests.sum(|key| matches!(key.verb, Verb::Get | Verb::List)),
             api_writes: requests.writes() - events,
             events,
             cloud: self.cloud.calls().since(phase.calls),
