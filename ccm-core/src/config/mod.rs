@@ -15,6 +15,7 @@ mod low_args;
 mod migration;
 mod parse;
 mod reference;
+pub(crate) mod service_ranges;
 mod settings;
 mod validate;
 

@@ -35,7 +35,7 @@ pub use rbac::{
 };
 pub use reference::{EVENTS, EventRow, SampleMetrics, events_reference, metrics_reference, note};
 pub use serving::{
-    Authenticator, Authorizer, DelegatedMetrics, Endpoints, Gatekeeper, Inspection, SecureServing,
-    ServingError, SetVerbosity, serve,
+    Authenticator, Authorizer, Caller, DelegatedMetrics, Endpoints, Gatekeeper, HeaderNames,
+    Inspection, SecureServing, ServingError, SetVerbosity, bearer_token, serve,
 };
 pub use shutdown::{Ended, Ending, Tasks};

@@ -146,3 +146,31 @@ async fn many_nodes_that_are_not_ready_are_asked_about_in_batches() {
     assert_eq!(world.sim.list("nodes").len(), 999);
     assert_eq!(world.cloud.questions("direct").len(), 1);
 }
+
+/// CASE-LIFE-08: a machine of a kind of its own among those of many sets. Its absence is found with
+/// two questions, one together with all others that are in doubt and one of its own, and no Node
+/// that is Ready is asked about.
+#[tokio::test(start_paused = true)]
+async fn one_machine_that_is_gone_costs_two_questions_however_many_others_there_are() {
+    let world = world();
+    for n in 0..400 {
+        let name = format!("set-{:02}-{n:03}", n % 40);
+        world.join(&not_ready(&name).ready("True"), machine(&name));
+    }
+    world.join(&not_ready("lone-1").ready("True"), machine("lone-1"));
+    let world = world.start();
+    seconds(150).await;
+    assert_eq!(world.cloud.asked(), 0);
+    world.cloud.terminate("lone-1");
+    world.set_ready("lone-1", "Unknown");
+    seconds(11).await;
+    assert!(!world.exists("lone-1"), "two ticks");
+    seconds(300).await;
+    for kind in ["shared", "direct"] {
+        let questions = world.cloud.questions(kind);
+        assert_eq!(questions.len(), 1, "{questions:?}");
+        assert_eq!(questions[0].nodes, ["lone-1"]);
+    }
+    assert_eq!(world.reasons(), ["DeletingNode"]);
+    assert_eq!(world.sim.list("nodes").len(), 400);
+}

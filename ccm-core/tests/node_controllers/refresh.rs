@@ -227,3 +227,31 @@ async fn labels_follow_a_resized_machine_only_if_asked_to() {
         );
     }
 }
+
+/// REQ-APP-09: whoever led until now has just looked at all machines.
+#[tokio::test(start_paused = true)]
+async fn after_a_take_over_the_first_pass_is_due_after_a_period_and_new_nodes_at_once() {
+    for took_over in [false, true] {
+        let world = world();
+        for name in ["a", "b", "c"] {
+            world.join(&known(name), machine(name));
+        }
+        world.join(&NewNode::fresh("new"), machine("new"));
+        if took_over {
+            world.took_over.set();
+        }
+        let world = world.start();
+        seconds(10).await;
+        assert!(world.initialised("new"));
+        let asked = |name: &str| {
+            let all = world.cloud.questions("metadata");
+            all.iter()
+                .filter(|question| question.nodes.iter().any(|node| node == name))
+                .count()
+        };
+        assert_eq!(asked("a"), usize::from(!took_over));
+        seconds(PERIOD).await;
+        assert_eq!(asked("a"), 1 + usize::from(!took_over));
+        assert_eq!(world.addresses("a"), addresses("Int 10.0.0.1"));
+    }
+}

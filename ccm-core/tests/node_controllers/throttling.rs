@@ -144,3 +144,62 @@ async fn a_label_repair_does_not_wait_for_a_slow_cloud_call() {
     assert_eq!(world.labels("old")[stable], "v");
     assert!(!world.initialised("new"), "the call is still on its way");
 }
+
+/// CASE-THR-03: also within the round in which the cloud asked for it.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_round_is_not_asked_about_after_the_cloud_asked_for_a_pause() {
+    for syncs in [1, 2] {
+        let settings = NodeLifecycleSettings {
+            syncs,
+            ..NodeLifecycleSettings::default()
+        };
+        let world = World::new().with_lifecycle(settings);
+        world.cloud.batch_size(10);
+        // As long as an answer is under way, others may be asked for.
+        world.cloud.latency("shared", Duration::from_secs(1));
+        for n in 0..60 {
+            let (name, id) = (format!("n{n:02}"), format!("sim://n{n:02}"));
+            let node = NewNode::named(&name).id(&id).ready("Unknown");
+            world.join(&node, Machine::running(&id));
+        }
+        world
+            .cloud
+            .fail("shared", &vec![throttled(Some(90)); syncs]);
+        let world = world.start();
+        seconds(80).await;
+        assert_eq!(
+            world.cloud.questions("shared").len(),
+            syncs,
+            "of six slices"
+        );
+        assert!(world.cloud.questions("direct").is_empty());
+        seconds(30).await;
+        let asked = world.cloud.questions("shared");
+        assert!(asked.len() >= syncs + 6, "all slices of the next round");
+        let (first, next) = (&asked[syncs - 1], &asked[syncs]);
+        assert!(next.at - first.at >= Duration::from_secs(90));
+        assert_eq!(world.writes(), 0);
+    }
+}
+
+/// CASE-THR-03: the Nodes with a first proof are asked about one by one; a refusal of one of those
+/// questions stops the others.
+#[tokio::test(start_paused = true)]
+async fn direct_questions_of_a_round_stop_too_after_the_cloud_asked_for_a_pause() {
+    let world = World::new().with_lifecycle(NodeLifecycleSettings::default());
+    for n in 0..5 {
+        let name = format!("gone-{n}");
+        let id = format!("sim://{name}");
+        world.create(&NewNode::named(&name).id(&id).ready("Unknown"));
+    }
+    seconds(600).await;
+    world.cloud.fail("direct", &[throttled(Some(60))]);
+    let world = world.start();
+    seconds(50).await;
+    assert_eq!(world.cloud.questions("shared").len(), 1);
+    assert_eq!(world.cloud.questions("direct").len(), 1, "of five");
+    assert_eq!(world.writes(), 0, "one proof is not enough");
+    seconds(60).await;
+    assert_eq!(world.cloud.questions("direct").len(), 1 + 5);
+    assert!(world.sim.list("nodes").is_empty());
+}

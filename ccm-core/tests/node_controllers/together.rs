@@ -113,3 +113,36 @@ async fn malformed_provider_ids_stop_nobody_else() {
     assert!(!world.exists("ok-3"));
     assert_eq!(world.sim.list("nodes").len(), 4 + 4 + 4);
 }
+
+/// CASE-NODE-09: a machine that its cloud spells in another case than its Node is the provider's to
+/// find. Nothing here compares names: the Node's own goes to the provider, the provider's stay as
+/// they are.
+#[tokio::test(start_paused = true)]
+async fn a_machine_spelt_in_another_case_than_its_node_is_served_like_any_other() {
+    let name = "kite-pool00000q";
+    let id = "sim://virtualMachineScaleSets/kite-pool/virtualMachines/26";
+    let world = world();
+    let machine = Machine::running(id).at("Int 10.0.0.1, Host kite-pool00000Q");
+    world.join(&NewNode::fresh(name), machine);
+    let world = world.start();
+    seconds(15).await;
+    assert!(world.initialised(name));
+    assert_eq!(world.node(name).provider_id(), Some(id));
+    assert_eq!(
+        world.addresses(name),
+        addresses("Int 10.0.0.1, Host kite-pool00000Q")
+    );
+    seconds(300).await;
+    world.set_ready(name, "Unknown");
+    seconds(60).await;
+    assert!(world.exists(name));
+    world.set_ready(name, "True");
+    seconds(600).await;
+    assert!(world.exists(name) && world.taints(name).is_empty());
+    assert!(!world.reasons().contains(&"DeletingNode".to_owned()));
+    for kind in ["metadata", "shared", "direct"] {
+        let questions = world.cloud.questions(kind);
+        let mut names = questions.iter().flat_map(|question| &question.nodes);
+        assert!(names.all(|asked| asked == name), "{questions:?}");
+    }
+}

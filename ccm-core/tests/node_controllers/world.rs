@@ -96,6 +96,7 @@ pub struct World {
     pub cloud: Arc<FakeCloud>,
     pub events: Arc<RecordedEvents>,
     pub registry: prometheus::Registry,
+    pub took_over: TakeOver,
     clock: Clock,
     queues: QueueMetrics,
     informer: Arc<Informer<Node>>,
@@ -131,6 +132,7 @@ impl World {
             cloud,
             events,
             registry,
+            took_over: TakeOver::default(),
             clock,
             queues,
             informer: Arc::new(Informer::new()),
@@ -158,7 +160,7 @@ impl World {
             registry: self.registry.clone(),
             queues: self.queues.clone(),
             loops: Loops::new(self.clock.clone()),
-            took_over: TakeOver::default(),
+            took_over: self.took_over.clone(),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Writes whose outcome is not known or that fail, and starts that fail.
 
-use ccm_core::cloud::{NodeIpamPolicy, NodeMasks, PodCidrs};
+use std::{sync::Arc, time::Duration};
+
+use ccm_core::cloud::{Class, CloudPodCidrs, NodeIpamPolicy, NodeMasks, PodCidrs};
 use ccm_kubesim::{Fault, Outage, Target, Verb};
 
 use crate::world::{FakeMachines, World, pool, seconds};
@@ -28,7 +30,7 @@ async fn an_unknown_outcome_keeps_the_block_until_the_node_was_read() {
             .faults()
             .fail_next(12, read(), Fault::Unavailable(None));
         // The watch shows no write for a long time. The fifth Node takes any block that is freed.
-        let behind = std::time::Duration::from_secs(30);
+        let behind = Duration::from_secs(30);
         world.sim.faults().delay_watches(Some("nodes"), behind);
         for n in 1..=5 {
             world.create(&format!("n{n}"), &[]);
@@ -115,7 +117,7 @@ async fn nodes_that_cannot_be_listed_for_ten_minutes_end_the_process() {
 #[tokio::test(start_paused = true)]
 async fn sizes_of_the_machines_are_asked_for_many_nodes_at_once() {
     let world = World::new();
-    let machines = std::sync::Arc::new(FakeMachines::<NodeMasks>::default());
+    let machines = Arc::new(FakeMachines::<NodeMasks>::default());
     let mut settings = pool("10.64.0.0/16");
     "CloudAllocator".clone_into(&mut settings.allocator_type);
     for n in 0..50 {
@@ -144,5 +146,61 @@ async fn sizes_of_the_machines_are_asked_for_many_nodes_at_once() {
     machines.put("without", NodeMasks::default());
     seconds(60).await;
     assert_eq!(world.cidrs("without").len(), 1);
+    process.stop().await;
+}
+
+/// The cloud asks for a pause with the first of several questions; Nodes that come meanwhile wait
+/// too, and afterwards nobody is forgotten.
+async fn the_pause_is_kept(world: &World, questions: impl Fn() -> Vec<usize>) {
+    for n in 0..250 {
+        world.create(&format!("n{n:03}"), &[]);
+    }
+    seconds(5).await;
+    for n in 250..260 {
+        world.create(&format!("n{n:03}"), &[]);
+        seconds(5).await;
+    }
+    assert_eq!(questions().len(), 1, "{:?}", questions());
+    assert!(world.disjoint().is_empty());
+    seconds(80).await;
+    assert_eq!(world.disjoint().len(), 260);
+    // All once after the pause, and where ranges are copied once more after they were written.
+    let all = questions();
+    let after: usize = all.iter().skip(1).sum();
+    assert!(after <= 2 * 260, "{all:?}");
+}
+
+const A_MINUTE: Class = Class::Throttled {
+    after: Some(Duration::from_secs(60)),
+};
+
+/// CASE-THR-03
+#[tokio::test(start_paused = true)]
+async fn no_machine_is_asked_about_before_the_wait_that_the_cloud_named_is_over() {
+    let mut settings = pool("10.64.0.0/14");
+    "CloudAllocator".clone_into(&mut settings.allocator_type);
+
+    let (world, machines) = (World::new(), Arc::new(FakeMachines::default()));
+    for n in 0..260 {
+        let of = CloudPodCidrs {
+            cidrs: vec![format!("10.64.{}.{}/28", n / 16, n % 16 * 16)],
+            routed: false,
+        };
+        machines.put(&format!("n{n:03}"), of);
+    }
+    machines.fail_next(A_MINUTE);
+    let copied = PodCidrs::Copied(machines.clone());
+    let process = world.start_with(&settings, NodeIpamPolicy::Gcp, Some(copied));
+    the_pause_is_kept(&world, || machines.questions()).await;
+    process.stop().await;
+
+    let (world, machines) = (World::new(), Arc::new(FakeMachines::default()));
+    for n in 0..260 {
+        machines.put(&format!("n{n:03}"), NodeMasks::default());
+    }
+    machines.fail_next(A_MINUTE);
+    let sized = PodCidrs::Sized(machines.clone());
+    let process = world.start_with(&settings, NodeIpamPolicy::Azure, Some(sized));
+    the_pause_is_kept(&world, || machines.questions()).await;
     process.stop().await;
 }

@@ -1,7 +1,7 @@
 //! An API server and the controller; a process can be killed and started again.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -9,8 +9,8 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     cloud::{
-        CloudError, CloudPodCidrs, CloudResult, MachineMasks, MachinePodCidrs, NodeIpamPolicy,
-        NodeMasks, PodCidrs,
+        Class, CloudError, CloudPodCidrs, CloudResult, MachineMasks, MachinePodCidrs,
+        NodeIpamPolicy, NodeMasks, PodCidrs,
     },
     config::NodeIpamSettings,
     controllers::node_ipam::{NodeIpamController, NodeIpamError},
@@ -37,6 +37,7 @@ pub fn pool(cluster: &str) -> NodeIpamSettings {
 pub struct FakeMachines<T> {
     machines: Mutex<BTreeMap<String, T>>,
     questions: Mutex<Vec<usize>>,
+    failures: Mutex<VecDeque<Class>>,
 }
 
 impl<T> Default for FakeMachines<T> {
@@ -44,6 +45,7 @@ impl<T> Default for FakeMachines<T> {
         Self {
             machines: Mutex::default(),
             questions: Mutex::default(),
+            failures: Mutex::default(),
         }
     }
 }
@@ -53,6 +55,11 @@ impl<T: Clone> FakeMachines<T> {
         self.machines.lock().unwrap().insert(node.to_owned(), of);
     }
 
+    /// The next question fails as a whole.
+    pub fn fail_next(&self, class: Class) {
+        self.failures.lock().unwrap().push_back(class);
+    }
+
     /// How many Nodes each question was about.
     pub fn questions(&self) -> Vec<usize> {
         self.questions.lock().unwrap().clone()
@@ -60,6 +67,10 @@ impl<T: Clone> FakeMachines<T> {
 
     fn answer(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<T>> {
         self.questions.lock().unwrap().push(nodes.len());
+        if let Some(class) = self.failures.lock().unwrap().pop_front() {
+            let error = || Err(CloudError::new(class, "injected"));
+            return nodes.iter().map(|_| error()).collect();
+        }
         let machines = self.machines.lock().unwrap();
         let of = |node: &Arc<Node>| machines.get(node.name()).cloned();
         let none = || CloudError::invalid("the machine has no interface");

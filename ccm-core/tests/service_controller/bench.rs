@@ -36,7 +36,11 @@ impl Bench {
     pub fn stopped() -> Self {
         Self {
             sim: {
-                let sim = KubeSim::new(Options::default());
+                let cidrs = ["10.96.0.0/16", "fd00:96::/112"];
+                let sim = KubeSim::new(Options {
+                    service_cidrs: cidrs.map(|cidr| cidr.parse().unwrap()).into(),
+                    ..Options::default()
+                });
                 sim.apply_direct(json!({
                     "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" },
                 }))

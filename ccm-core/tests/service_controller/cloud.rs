@@ -29,6 +29,17 @@ pub struct Call {
     pub service: String,
     pub nodes: Vec<String>,
     pub ports: Vec<i32>,
+    /// What a load balancer is made from beside its ports.
+    pub wish: Wish,
+}
+
+/// What a Service asks for beside its ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    pub families: Vec<String>,
+    pub affinity: String,
+    pub affinity_seconds: Option<i32>,
+    pub protocols: Vec<Option<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -139,6 +150,7 @@ impl Cloud {
             service: service.name().to_owned(),
             nodes: nodes.iter().map(|node| node.name().to_owned()).collect(),
             ports: ports(service),
+            wish: wish(service),
         });
         let fault = state.faults.get_mut(&op).and_then(VecDeque::pop_front);
         let always = state.always.get(&(op, service.name().to_owned()));
@@ -176,6 +188,18 @@ impl Cloud {
 
 fn ports(service: &Service) -> Vec<i32> {
     service.spec.ports.iter().map(|port| port.port).collect()
+}
+
+fn wish(service: &Service) -> Wish {
+    let spec = &service.spec;
+    let config = spec.session_affinity_config.as_ref();
+    let client_ip = config.and_then(|config| config.client_ip.as_ref());
+    Wish {
+        families: spec.ip_families.clone(),
+        affinity: spec.session_affinity.clone().unwrap_or_default(),
+        affinity_seconds: client_ip.and_then(|client_ip| client_ip.timeout_seconds),
+        protocols: spec.ports.iter().map(|p| p.app_protocol.clone()).collect(),
+    }
 }
 
 fn targets(nodes: &[Arc<Node>]) -> BTreeMap<String, String> {
@@ -227,8 +251,22 @@ impl LoadBalancers for Cloud {
             ports: ports(service),
         };
         state.balancers.insert(service.uid().to_owned(), balancer);
+        let mut status = status(&address, state.ip_mode.clone());
+        if service
+            .spec
+            .ip_families
+            .iter()
+            .any(|family| family == "IPv6")
+        {
+            let second = address.replace("198.51.100.", "2001:db8::");
+            let also = LoadBalancerIngress {
+                ip: Some(second),
+                ..LoadBalancerIngress::default()
+            };
+            status.ingress.get_or_insert_default().push(also);
+        }
         Ok(Ensured::Ready {
-            status: status(&address, state.ip_mode.clone()),
+            status,
             notes: state.notes.clone(),
         })
     }

@@ -334,3 +334,86 @@ async fn a_warning_of_the_provider_becomes_an_event_of_each_ensure() {
     assert_eq!(told[0].type_, ccm_core::kube::EventType::Warning);
     assert_eq!(told[0].message, "port a has no node port");
 }
+
+/// The addresses in the status.
+fn addresses(bench: &Bench) -> Vec<String> {
+    let service = bench.service("web").unwrap();
+    let ingress = service.pointer("/status/loadBalancer/ingress").cloned();
+    let ingress: Vec<serde_json::Value> =
+        serde_json::from_value(ingress.unwrap_or_default()).unwrap_or_default();
+    let ips = ingress.iter().filter_map(|one| one["ip"].as_str());
+    ips.map(str::to_owned).collect()
+}
+
+/// The last thing that the cloud was asked for.
+fn last_wish(bench: &Bench) -> crate::cloud::Wish {
+    let calls = bench.cloud.calls();
+    let mut ensures = calls.iter().filter(|call| call.op == Op::Ensure);
+    ensures.next_back().unwrap().wish.clone()
+}
+
+/// CASE-LB-11; REQ-SVC-09: what the second family is made of is the provider's.
+#[tokio::test(start_paused = true)]
+async fn a_second_family_is_asked_for_and_taken_back_and_the_first_address_stays() {
+    let bench = Bench::ready().await;
+    let first = addresses(&bench);
+    assert_eq!(first.len(), 1);
+    assert_eq!(last_wish(&bench).families, ["IPv4"]);
+    let both = [first[0].clone(), "2001:db8::1".to_owned()];
+    for (families, policy, want, ensures) in [
+        (&["IPv4", "IPv6"][..], "PreferDualStack", &both[..], 2),
+        (&["IPv4"], "SingleStack", &first, 3),
+    ] {
+        let spec = json!({ "ipFamilyPolicy": policy, "ipFamilies": families });
+        bench.patch("web", &json!({ "spec": spec }));
+        bench
+            .until("the status tells of it", SOON, |b| addresses(b) == want)
+            .await;
+        assert_eq!(last_wish(&bench).families, families);
+        let mark = bench.sim.mark();
+        pass(600).await;
+        assert_eq!(bench.cloud.count(Op::Ensure, "web"), ensures, "once");
+        assert_eq!(bench.sim.count_writes_since(&mark), 0);
+    }
+    assert_eq!(bench.cloud.count(Op::Delete, "web"), 0);
+}
+
+/// CASE-LB-12; REQ-SVC-09: each is handed to the provider once, in place.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_an_attribute_alone_is_handed_to_the_provider_once() {
+    let bench = Bench::ready().await;
+    let address = addresses(&bench);
+    let port = |protocol: &str| json!([{ "name": "http", "port": 80, "protocol": "TCP", "appProtocol": protocol }]);
+    let timeout = |seconds: i32| json!({ "clientIP": { "timeoutSeconds": seconds } });
+    bench.patch("web", &json!({ "spec": { "ports": port("tcp") } }));
+    pass(60).await;
+    type Check = fn(&crate::cloud::Wish) -> bool;
+    let steps: [(serde_json::Value, Check); 3] = [
+        (
+            json!({ "sessionAffinity": "ClientIP", "sessionAffinityConfig": timeout(600) }),
+            |wish| wish.affinity == "ClientIP" && wish.affinity_seconds == Some(600),
+        ),
+        (json!({ "sessionAffinityConfig": timeout(60) }), |wish| {
+            wish.affinity_seconds == Some(60)
+        }),
+        (json!({ "ports": port("http") }), |wish| {
+            wish.protocols == [Some("http".to_owned())]
+        }),
+    ];
+    for (number, (spec, check)) in steps.into_iter().enumerate() {
+        assert!(!check(&last_wish(&bench)), "{spec}");
+        let mark = bench.sim.mark();
+        bench.patch("web", &json!({ "spec": spec }));
+        pass(3).await;
+        assert!(check(&last_wish(&bench)), "{spec}: {:?}", last_wish(&bench));
+        pass(600).await;
+        assert_eq!(bench.cloud.count(Op::Ensure, "web"), 3 + number, "{spec}");
+        assert_eq!(bench.cloud.count(Op::Delete, "web"), 0);
+        assert_eq!(addresses(&bench), address);
+        assert_eq!(
+            bench.sim.count_writes_since(&mark),
+            0,
+            "the status is the same"
+        );
+    }
+}

@@ -28,6 +28,8 @@
 
 mod aws;
 mod core;
+mod pod_ranges;
+mod serving;
 
 pub use aws::{
     fuzz_annotations, fuzz_cloud_config, fuzz_cloud_errors, fuzz_provider_ids, fuzz_tags,
@@ -36,6 +38,8 @@ pub use core::{
     fuzz_durations, fuzz_flags, fuzz_kubeconfig, fuzz_leader_migration, fuzz_names, fuzz_node_ips,
     fuzz_probe_queries, fuzz_route_cidrs, fuzz_source_ranges,
 };
+pub use pod_ranges::{fuzz_node_ipam, fuzz_pod_ranges};
+pub use serving::{fuzz_bearer_tokens, fuzz_cluster_trusts, fuzz_request_headers};
 
 /// One body under the name of its target and of its folder of seeds.
 #[derive(Clone, Copy, Debug)]
@@ -49,16 +53,21 @@ pub struct Target {
 /// All targets, by name.
 pub const TARGETS: &[Target] = &[
     target("annotations", fuzz_annotations),
+    target("bearer_tokens", fuzz_bearer_tokens),
     target("cloud_config", fuzz_cloud_config),
     target("cloud_errors", fuzz_cloud_errors),
+    target("cluster_trusts", fuzz_cluster_trusts),
     target("durations", fuzz_durations),
     target("flags", fuzz_flags),
     target("kubeconfig", fuzz_kubeconfig),
     target("leader_migration", fuzz_leader_migration),
     target("names", fuzz_names),
+    target("node_ipam", fuzz_node_ipam),
     target("node_ips", fuzz_node_ips),
+    target("pod_ranges", fuzz_pod_ranges),
     target("probe_queries", fuzz_probe_queries),
     target("provider_ids", fuzz_provider_ids),
+    target("request_headers", fuzz_request_headers),
     target("route_cidrs", fuzz_route_cidrs),
     target("source_ranges", fuzz_source_ranges),
     target("tags", fuzz_tags),
@@ -66,6 +75,14 @@ pub const TARGETS: &[Target] = &[
 
 const fn target(name: &'static str, body: fn(&[u8])) -> Target {
     Target { name, body }
+}
+
+/// Runs it to its end on virtual time: what waits, waits for nothing.
+fn on_virtual_time(work: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    if let Ok(runtime) = builder.enable_time().start_paused(true).build() {
+        runtime.block_on(work);
+    }
 }
 
 /// The bytes as a text, which is what all our parsers take: what is no UTF-8 is refused by the

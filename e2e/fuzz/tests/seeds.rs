@@ -171,8 +171,8 @@ fn every_body_has_its_target_and_its_seeds() {
 
     let manifest = fs::read_to_string(folder.join("targets/Cargo.toml")).unwrap();
     assert_eq!(manifest.matches("[[bin]]").count(), names.len());
-    let bodies = ["src/aws.rs", "src/core.rs"]
-        .map(|file| fs::read_to_string(folder.join(file)).unwrap())
+    let bodies = ["aws", "core", "pod_ranges", "serving"]
+        .map(|file| fs::read_to_string(folder.join(format!("src/{file}.rs"))).unwrap())
         .concat();
     assert_eq!(bodies.matches("\npub fn fuzz_").count(), names.len());
     for name in &names {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::check::Check;
 use crate::config::{
     ControllerName, FeatureGate, LowArgs, NodeIpamSettings, NodeLifecycleSettings, NodeSettings,
-    RouteSettings, ServiceSettings,
+    RouteSettings, ServiceSettings, service_ranges::ServiceRanges,
 };
 
 /// The values of `--cidr-allocator-type`; which of them a provider has, it says itself.
@@ -117,13 +117,7 @@ pub(super) fn node_ipam(
         let known = ALLOCATORS.join(", ");
         format!("--cidr-allocator-type must be one of {known}, got {allocator:?}")
     });
-    let services = &args.service_cluster_ip_range;
-    check.that(services.split(',').count() <= 2, || {
-        format!(
-            "--service-cluster-ip-range must hold at most two ranges, comma separated, got \
-             {services:?}"
-        )
-    });
+    service_ranges(&args.service_cluster_ip_range, wanted, check);
     for (flag, length, longest) in [
         ("--node-cidr-mask-size", args.node_cidr_mask_size, 128),
         (
@@ -144,10 +138,30 @@ pub(super) fn node_ipam(
     NodeIpamSettings {
         allocate: args.allocate_node_cidrs,
         cluster_cidr: args.cluster_cidr.clone(),
-        service_cluster_ip_range: services.clone(),
+        service_cluster_ip_range: args.service_cluster_ip_range.clone(),
         allocator_type: allocator.clone(),
         mask_size: args.node_cidr_mask_size,
         mask_size_ipv4: args.node_cidr_mask_size_ipv4,
         mask_size_ipv6: args.node_cidr_mask_size_ipv6,
     }
+}
+
+/// A range that cannot be read is a warning, whatever the provider (REQ-IPAM-14).
+fn service_ranges(text: &str, wanted: bool, check: &mut Check<'_>) {
+    let ranges = ServiceRanges::parse(text);
+    check.that(!ranges.are_too_many(), || {
+        format!(
+            "--service-cluster-ip-range must hold at most two ranges, comma separated, got {text:?}"
+        )
+    });
+    if !wanted || ranges.are_too_many() {
+        return;
+    }
+    check.that(!ranges.share_a_family(), || {
+        format!(
+            "--service-cluster-ip-range must hold one range, or one of each family such as \
+             10.96.0.0/12,fd00:96::/112, got {text:?}"
+        )
+    });
+    check.warnings.extend(ranges.warnings());
 }

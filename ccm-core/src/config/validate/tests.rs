@@ -186,7 +186,6 @@ fn health_without_tls_is_asked_for() {
     assert_eq!(settings.health_address, "127.0.0.1:10268".parse().ok());
 }
 
-/// A bad value of every flag that has one.
 /// REQ-ROUTE-01
 #[test]
 fn a_cluster_range_that_cannot_be_read_is_found_at_once_where_it_is_needed() {
@@ -210,6 +209,67 @@ fn a_cluster_range_that_cannot_be_read_is_found_at_once_where_it_is_needed() {
     );
 }
 
+/// REQ-IPAM-14
+#[test]
+fn service_ranges_that_cannot_be_read_are_a_warning_at_the_start_where_ranges_are_allocated() {
+    let allocating = [
+        "--allocate-node-cidrs",
+        "--cluster-cidr=10.244.0.0/16",
+        "--node-cidr-mask-size-ipv4=25",
+    ];
+    let with = |value: &str, flags: &[&str]| {
+        let flag = format!("--service-cluster-ip-range={value}");
+        parse(&[flags, &[flag.as_str()]].concat())
+    };
+    for (value, part) in [("10.0.0.0", "\"10.0.0.0\""), ("10.0.0.0/8, x", "\" x\"")] {
+        let settings = with(value, &allocating).unwrap();
+        let [warning] = settings.warnings.as_slice() else {
+            panic!("{:?}", settings.warnings);
+        };
+        assert!(
+            warning.starts_with("--service-cluster-ip-range: ")
+                && warning.contains(part)
+                && warning.contains("correct it"),
+            "{warning}"
+        );
+        // As given: what can be read of it counts.
+        assert_eq!(settings.node_ipam.service_cluster_ip_range, value);
+    }
+    let sound = with("10.0.0.0/16,fd00::/112", &allocating).unwrap();
+    assert_eq!(sound.warnings, [""; 0]);
+    // Where nobody allocates it is nobody's.
+    let none: [&str; 0] = [];
+    let off = [allocating[0], allocating[1], "--controllers=*,-nodeipam"];
+    for flags in [&none[..], &off] {
+        assert_eq!(with("10.0.0.0", flags).unwrap().warnings, [""; 0]);
+        assert!(with("10.0.0.0/16,10.1.0.0/16", flags).is_ok());
+        assert!(with("10.0.0.0/16,fd00::/112,fd01::/112", flags).is_err());
+    }
+}
+
+/// REQ-IPAM-14
+#[test]
+fn service_ranges_of_one_family_are_refused_together_with_all_other_bad_flags() {
+    let error = error(&[
+        "--allocate-node-cidrs",
+        "--cluster-cidr=10.244.0.0/16,nonsense",
+        "--service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16",
+        "--node-monitor-period=0s",
+        "--node-cidr-mask-size-ipv4=33",
+    ]);
+    assert_eq!(error.lines().count(), 4, "{error}");
+    for part in [
+        "\"nonsense\"",
+        "--service-cluster-ip-range must hold one range, or one of each family",
+        "\"10.0.0.0/16,10.1.0.0/16\"",
+        "--node-monitor-period",
+        "--node-cidr-mask-size-ipv4",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+/// A bad value of every flag that has one.
 const BAD: &[(&str, &str)] = &[
     ("allocate-node-cidrs", "maybe"),
     ("allow-untagged-cloud", "maybe"),

@@ -6,11 +6,8 @@ use ipnet::IpNet;
 use super::cidr_set::{CidrSet, SetError};
 use crate::{
     cloud::{NodeIpamPolicy, PodCidrs},
-    config::NodeIpamSettings,
+    config::{NodeIpamSettings, service_ranges::ServiceRanges},
 };
-
-/// The most cluster CIDRs and service ranges: one a family.
-const MAX_RANGES: usize = 2;
 
 /// A block of this size for a Node when no flag names another (IPv4).
 const DEFAULT_IPV4_PREFIX: u8 = 24;
@@ -182,11 +179,14 @@ pub(super) fn check(
     let mut check = Check {
         policy,
         settings,
+        services: ServiceRanges::parse(&settings.service_cluster_ip_range),
         warnings: Vec::new(),
         notes: Vec::new(),
     };
     // Wrong in every column even when nothing is to be allocated.
-    check.count_service_ranges()?;
+    if check.services.are_too_many() {
+        return Err(check.service_fault("it has more than two ranges"));
+    }
     let plan = if settings.allocate {
         check.plan(offer)?
     } else if policy == NodeIpamPolicy::Gcp {
@@ -204,6 +204,7 @@ pub(super) fn check(
 struct Check<'a> {
     policy: NodeIpamPolicy,
     settings: &'a NodeIpamSettings,
+    services: ServiceRanges,
     warnings: Vec<String>,
     notes: Vec<String>,
 }
@@ -262,10 +263,6 @@ impl Check<'_> {
         }
     }
 
-    fn service_texts(&self) -> Vec<&str> {
-        self.settings.service_cluster_ip_range.split(',').collect()
-    }
-
     fn service_fault(&self, why: &'static str) -> NodeIpamStartError {
         NodeIpamStartError::ServiceRange {
             value: self.settings.service_cluster_ip_range.clone(),
@@ -273,35 +270,12 @@ impl Check<'_> {
         }
     }
 
-    fn count_service_ranges(&self) -> Result<(), NodeIpamStartError> {
-        if self.service_texts().len() > MAX_RANGES {
-            return Err(self.service_fault("it has more than two ranges"));
-        }
-        Ok(())
-    }
-
-    fn services(&mut self) -> Result<Vec<IpNet>, NodeIpamStartError> {
-        let mut services = Vec::new();
-        let mut unreadable = Vec::new();
-        for text in self.service_texts() {
-            match parse(text) {
-                Some(service) => services.push(service),
-                None if text.trim().is_empty() => {}
-                None => unreadable.push(text.to_owned()),
-            }
-        }
-        if let [first, second] = services.as_slice()
-            && is_ipv6(*first) == is_ipv6(*second)
-        {
+    /// Those that can be read. That others cannot was said with the other flags' warnings.
+    fn services(&self) -> Result<Vec<IpNet>, NodeIpamStartError> {
+        if self.services.share_a_family() {
             return Err(self.service_fault("both ranges are of one family"));
         }
-        for text in unreadable {
-            self.warnings.push(format!(
-                "--service-cluster-ip-range: {text:?} is not a CIDR (spaces are not allowed), so \
-                 this range is not kept out of what Nodes get; correct it"
-            ));
-        }
-        Ok(services)
+        Ok(self.services.readable.clone())
     }
 
     fn masks(&mut self, clusters: &[IpNet]) -> Result<Vec<Mask>, NodeIpamStartError> {

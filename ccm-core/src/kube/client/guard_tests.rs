@@ -1,8 +1,11 @@
 //! The bounds on requests.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -272,4 +275,111 @@ async fn a_refused_token_is_renewed_once_and_then_the_refusal_is_final() {
     let mut want = vec!["Bearer 1"];
     want.extend(["Bearer 2"; 5]);
     assert_eq!(tokens(&server), want, "five requests, one renewal");
+}
+
+fn request(method: &str) -> Request<Body> {
+    let request = Request::builder().method(method).uri("/api");
+    request.body(Body::from(b"whole".to_vec())).unwrap()
+}
+
+/// Lets pass for this long.
+fn fence_for(time: Duration) -> Option<Fence> {
+    let fence = Fence::waiting();
+    fence.extend(Instant::now() + time);
+    Some(fence)
+}
+
+fn assert_not_leading(error: &BoxError) {
+    let text = error.to_string();
+    assert!(text.contains("leader election lease"), "{text}");
+}
+
+/// The lease can be lost while a write waits for its next try.
+///
+/// REQ-APP-12, CASE-LEAD-01
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_put_off_is_not_sent_again_once_the_fence_is_shut() {
+    for method in ["POST", "PUT", "PATCH", "DELETE", "GET"] {
+        let (layer, registry) = registered(Guard {
+            fence: fence_for(Duration::from_secs(2)),
+            ..guard()
+        });
+        let server = Scripted::new(&[(429, Some("3")), (200, None)]);
+        let answer = layer.layer(server.service()).oneshot(request(method)).await;
+        let requests = count(&registry, "rest_client_requests_total");
+        if method == "GET" {
+            assert_eq!(answer.unwrap().status(), 200, "reads need no lease");
+            assert_eq!(server.asked().len(), 2);
+        } else {
+            assert_not_leading(&answer.err().unwrap());
+            assert_eq!(server.asked().len(), 1, "{method}");
+            let want = [("429".to_owned(), 1), ("<error>".to_owned(), 1)];
+            assert_eq!(BTreeSet::from_iter(requests), want.into());
+        }
+    }
+}
+
+/// A source that takes its time.
+struct Slow(Numbered);
+
+#[async_trait]
+impl TokenSource for Slow {
+    fn owner(&self) -> String {
+        self.0.owner()
+    }
+
+    async fn fetch(&self) -> Result<Token, String> {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        self.0.fetch().await
+    }
+}
+
+/// REQ-APP-12
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waited_for_a_token_is_not_sent_once_the_fence_is_shut() {
+    for (open, sent) in [(2, 0), (4, 1), (7, 2)] {
+        let (layer, _) = registered(Guard {
+            fence: fence_for(Duration::from_secs(open)),
+            tokens: Some(Arc::new(Tokens::new(Slow(Numbered::default())))),
+            ..guard()
+        });
+        let server = Scripted::new(&[(401, None), (201, None)]);
+        let answer = layer.layer(server.service()).oneshot(request("POST")).await;
+        assert_eq!(server.asked().len(), sent, "open for {open} s");
+        match answer {
+            Ok(answer) => assert_eq!((open, answer.status().as_u16()), (7, 201)),
+            Err(error) => assert_not_leading(&error),
+        }
+    }
+}
+
+/// REQ-APP-12
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waited_for_its_turn_is_not_sent_once_the_fence_is_shut() {
+    let (layer, _) = registered(Guard {
+        fence: fence_for(Duration::from_secs(2)),
+        ..guard()
+    });
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let slow = tower::service_fn(move |_: Request<Body>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Ok::<_, BoxError>(Response::new(Body::empty()))
+        }
+    });
+    let service = layer.layer(slow);
+    let all = (0..5).map(|_| service.clone().oneshot(request("PATCH")));
+    let answers = futures::future::join_all(all).await;
+    assert_eq!(
+        sent.load(Ordering::SeqCst),
+        2,
+        "as many as may be in flight"
+    );
+    let (done, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    assert_eq!(done.len(), 2, "what was begun is waited for");
+    for error in refused.into_iter().filter_map(Result::err) {
+        assert_not_leading(&error);
+    }
 }

@@ -239,6 +239,36 @@ async fn controllers_have_their_own_accounts_and_all_else_the_managers() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// Only what controllers write needs the lease: events, reviews and the lease itself do not wait.
+///
+/// REQ-APP-12
+#[tokio::test]
+async fn the_client_of_a_controller_writes_only_while_its_fence_lets_pass() {
+    let (sim, path, factory, _) = served().await;
+    let node = serde_json::json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" },
+    });
+    sim.apply_direct(node).unwrap();
+    let fence = Fence::waiting();
+    let fenced = factory
+        .controller_client("node-controller", fence.clone())
+        .unwrap();
+    let nodes: Api<Node> = Api::all(fenced.clone());
+    nodes.get("a").await.unwrap();
+    let error = nodes.delete("a", &Default::default()).await.unwrap_err();
+    let error = error_chain(&error);
+    assert!(error.contains("leader election lease"), "{error}");
+    assert_eq!(identity(factory.client("events").unwrap()).await, "manager");
+    fence.extend(tokio::time::Instant::now() + Duration::from_secs(60));
+    assert_eq!(identity(fenced).await, "manager");
+    nodes.delete("a", &Default::default()).await.unwrap();
+    fence.close();
+    let error = nodes.delete("a", &Default::default()).await.unwrap_err();
+    assert!(error_chain(&error).contains("leader election lease"));
+    assert_eq!(sim.requests().count(Verb::Delete, "nodes"), 1);
+    std::fs::remove_file(path).unwrap();
+}
+
 /// REQ-APP-22
 #[tokio::test]
 async fn an_account_without_a_token_fails_its_own_requests_only() {

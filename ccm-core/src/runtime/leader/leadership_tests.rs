@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Acquired, Fences, Leadership,
-    fixtures_tests::{NAME, NAMESPACE, World},
+    fixtures_tests::{NAME, NAMESPACE, Running, World},
 };
 use crate::{config::LockOf, runtime::Fence};
 
@@ -138,4 +138,60 @@ async fn without_migration_one_lock_serves_all_controllers() {
     let lost = leadership.lost().await.reason;
     assert!(lost.contains("not renewed"), "{lost}");
     assert!(!fences.iter().any(Fence::is_passable));
+}
+
+/// Work that was cut off may still take effect.
+///
+/// REQ-APP-12
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_runs_out_is_shut_at_once_and_keeps_others_away_for_its_time() {
+    let mut world = World::new();
+    let (leadership, fences) = migrating(&mut world, "one");
+    assert!(acquired(&leadership, LockOf::Migration, SOON).await);
+    let (main, both) = (fences.of(LockOf::Main), fences.of(LockOf::Migration));
+    let two = Leadership::start(world.elector("two"), None);
+    assert!(!acquired(&two, LockOf::Main, LEASE * 2).await);
+    leadership.let_run_out().await;
+    assert!(!main.is_passable() && !both.is_passable());
+    let second = world.sim.get("leases", NAMESPACE, SECOND).unwrap();
+    assert_eq!(second["spec"]["holderIdentity"], "one");
+    assert_eq!(world.holder(), "one");
+    // The last renewal was two seconds ago at most.
+    assert!(!acquired(&two, LockOf::Main, SOON * 12).await);
+    assert!(acquired(&two, LockOf::Main, SOON * 8).await);
+    assert_eq!(world.holder(), "two");
+}
+
+/// A holder that was never seen to renew may have been dead for days.
+#[tokio::test(start_paused = true)]
+async fn only_a_holder_that_was_seen_to_renew_was_at_work_until_now() {
+    let left_behind = json!({ "holderIdentity": "old", "leaseDurationSeconds": 15 });
+    for found in [None, Some(&left_behind)] {
+        let world = World::new();
+        found.into_iter().for_each(|lease| world.store(lease));
+        let one = Leadership::start(world.elector("one"), None);
+        assert!(acquired(&one, LockOf::Main, LEASE * 2).await);
+        assert!(!one.took_over(), "{found:?}");
+    }
+    for (watched, gives_back) in [(true, true), (true, false), (false, true), (false, false)] {
+        let world = World::new();
+        let one = Running::start(world.elector("one"));
+        one.until_leading(SOON).await;
+        tokio::time::sleep(LEASE).await;
+        let two = if watched {
+            let two = Leadership::start(world.elector("two"), None);
+            assert!(!acquired(&two, LockOf::Main, LEASE).await);
+            Some(two)
+        } else {
+            None
+        };
+        if gives_back {
+            one.release().await;
+        } else {
+            one.kill();
+        }
+        let two = two.unwrap_or_else(|| Leadership::start(world.elector("two"), None));
+        assert!(acquired(&two, LockOf::Main, LEASE * 2).await);
+        assert_eq!(two.took_over(), watched, "given back: {gives_back}");
+    }
 }

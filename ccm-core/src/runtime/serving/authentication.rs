@@ -193,8 +193,8 @@ impl TokenStatus {
     }
 }
 
-/// The token of `Authorization: Bearer …`.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+/// The token of `Authorization: Bearer …`; `None` without a header of that form.
+pub fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let mut parts = value.trim().splitn(3, ' ');
     let (scheme, token) = (parts.next()?, parts.next()?);

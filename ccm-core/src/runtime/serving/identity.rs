@@ -19,13 +19,17 @@ const AUTHENTICATED: &str = "system:authenticated";
 
 /// A caller as the cluster knows it. The field names are those of a `SubjectAccessReview`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Identity {
-    pub(super) user: String,
+pub struct Identity {
+    /// The user's name.
+    pub user: String,
+    /// The user's unique id; empty: not told.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) uid: String,
-    pub(super) groups: Vec<String>,
+    pub uid: String,
+    /// The groups, in the order in which they were told.
+    pub groups: Vec<String>,
+    /// Whatever else was told.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) extra: BTreeMap<String, Vec<String>>,
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {

@@ -25,14 +25,16 @@ mod tls;
 mod trusts;
 mod watched;
 
-pub use authentication::Authenticator;
+pub use authentication::{Authenticator, bearer_token};
 pub use authorization::Authorizer;
 pub use connection::serve;
 pub use endpoints::{Endpoints, Inspection, SetVerbosity};
 pub use error::ServingError;
 pub use gatekeeper::Gatekeeper;
+pub use identity::Identity as Caller;
 pub use metrics::DelegatedMetrics;
 pub(super) use metrics::sample_serving_metrics;
+pub use request_header::HeaderNames;
 pub use secure::SecureServing;
 
 #[cfg(test)]

@@ -10,16 +10,20 @@ use super::identity::{Identity, Subject, Trust};
 
 /// Which headers tell what. Names in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct HeaderNames {
-    pub(super) username: Vec<String>,
-    pub(super) uid: Vec<String>,
-    pub(super) group: Vec<String>,
-    pub(super) extra_prefix: Vec<String>,
+pub struct HeaderNames {
+    /// The user: the first that is not empty, in this order.
+    pub username: Vec<String>,
+    /// The unique id, likewise.
+    pub uid: Vec<String>,
+    /// The groups, one a value.
+    pub group: Vec<String>,
+    /// What stands before the key of an extra value.
+    pub extra_prefix: Vec<String>,
 }
 
 impl HeaderNames {
     /// The identity that the headers tell; `None` without a user name.
-    pub(super) fn identity(&self, headers: &HeaderMap) -> Option<Identity> {
+    pub fn identity(&self, headers: &HeaderMap) -> Option<Identity> {
         let first = |names: &[String]| {
             let mut values = names.iter().flat_map(|name| values_of(headers, name));
             values.find(|value| !value.is_empty())
@@ -54,28 +58,28 @@ fn values_of(headers: &HeaderMap, name: &str) -> Vec<String> {
     text.map(str::to_owned).collect()
 }
 
-/// A header name cannot hold every character of a key, so proxies escape with `%`. What is no
-/// escape stays.
+/// A header name cannot hold every character of a key, so proxies escape with `%`. A key with
+/// something that is no escape stays as it is, as in the Go managers.
 fn unescape(key: &str) -> String {
+    let unescaped = bytes_of(key).and_then(|bytes| String::from_utf8(bytes).ok());
+    unescaped.unwrap_or_else(|| key.to_owned())
+}
+
+fn bytes_of(key: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
-        let escaped = match (first, after) {
-            (b'%', [high, low, after @ ..]) => hex(*high).zip(hex(*low)).map(|pair| (pair, after)),
-            _ => None,
+        rest = after;
+        let byte = if first == b'%' {
+            let (&[high, low], after) = rest.split_first_chunk()?;
+            rest = after;
+            hex(high)? * 16 + hex(low)?
+        } else {
+            first
         };
-        match escaped {
-            Some(((high, low), after)) => {
-                bytes.push(high * 16 + low);
-                rest = after;
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
+        bytes.push(byte);
     }
-    String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
+    Some(bytes)
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -138,6 +142,8 @@ mod tests {
             ("x-remote-extra-acme.com%2fscope", "a"),
             ("x-remote-extra-acme.com%2fscope", "b"),
             ("x-remote-extra-100%", "c"),
+            ("x-remote-extra-a%2fb%zz", "d"),
+            ("x-remote-extra-%ff", "e"),
         ] {
             headers.append(name, value.parse().unwrap());
         }
@@ -146,5 +152,8 @@ mod tests {
         assert_eq!(told.groups, ["dev", "ops"]);
         assert_eq!(told.extra["acme.com/scope"], ["a", "b"]);
         assert_eq!(told.extra["100%"], ["c"]);
+        assert_eq!(told.extra["a%2fb%zz"], ["d"]);
+        assert_eq!(told.extra["%ff"], ["e"]);
+        assert_eq!(told.extra.len(), 4);
     }
 }

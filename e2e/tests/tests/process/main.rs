@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod gap;
+mod leader;
 mod pod_ranges;
 mod secure_port;
 mod start;

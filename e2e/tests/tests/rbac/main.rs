@@ -4,6 +4,7 @@
 
 mod day;
 mod missing;
+mod routes;
 
 use std::collections::BTreeSet;
 
@@ -31,6 +32,8 @@ const KUBE_SYSTEM: &str = MANAGER_ACCOUNT.0;
 
 /// The accounts of the controllers that AWS has.
 const ACCOUNTS: [&str; 2] = ["node-controller", "service-controller"];
+/// Those and the one of the route controller.
+const ALL_ACCOUNTS: [&str; 3] = ["node-controller", "service-controller", "route-controller"];
 
 /// What of the process runs on AWS with `--allocate-node-cidrs`.
 fn on_aws(service_account_credentials: bool) -> RbacOptions {
@@ -52,7 +55,7 @@ async fn bench_with(options: &RbacOptions, machines: usize) -> Result<Bench> {
     // server makes at its start.
     let bindings: Api<ClusterRoleBinding> = Api::all(bench.client.clone());
     let accounts: Api<ServiceAccount> = Api::namespaced(bench.client.clone(), KUBE_SYSTEM);
-    for account in ACCOUNTS {
+    for account in ALL_ACCOUNTS {
         let name = format!("system:controller:{account}");
         gone(bindings.delete(&name, &DeleteParams::default()).await)?;
         gone(accounts.delete(account, &DeleteParams::default()).await)?;
@@ -81,7 +84,7 @@ fn identity(request: &Request) -> Result<Identity> {
     if request.user == account(MANAGER_ACCOUNT.1) {
         return Ok(Identity::Manager);
     }
-    let mut accounts = ACCOUNTS.into_iter();
+    let mut accounts = ALL_ACCOUNTS.into_iter();
     let name = accounts.find(|name| request.user == account(name));
     let name = name.with_context(|| format!("{} asked", request.user))?;
     Ok(Identity::Account(name))

@@ -1,6 +1,8 @@
 //! Replicas with leader election, over an API server that knows Leases.
 
 use ccm_kubesim::{KubeSim, Options};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
 
 use super::*;
 use crate::runtime::{Probe, ProbeQuery};
@@ -263,4 +265,121 @@ async fn before_ranges_are_allocated_the_nodes_are_listed_anew() {
     assert_eq!(lists(&sim), before + 2, "Nodes and Services");
     assert!(second.controllers().contains(&"nodeipam".to_owned()));
     second.stop().await.unwrap();
+}
+
+/// Work that was cut off may still take effect: the rest of the lease keeps the next one from it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_given_back_when_work_was_cut_off() {
+    let (sim, second) = (cluster(), Fake::complete());
+    let first = Fake {
+        hangs: true,
+        ..Fake::complete()
+    };
+    let leader = replica(&sim, &first, &[]);
+    leader.leading_within(Duration::from_secs(10)).await;
+    let standby = replica(&sim, &second, &[]);
+    standby.ready_within(Duration::from_secs(10)).await;
+    sim.apply_direct(json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "namespace": "kube-system", "name": "web" },
+        "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] },
+    }))
+    .unwrap();
+    ccm_testkit::eventually(
+        "a load balancer is made",
+        Duration::from_secs(10),
+        || async {
+            let begun = first.ensured.load(Ordering::SeqCst);
+            (begun > 0).then_some(()).ok_or_else(String::new)
+        },
+    )
+    .await;
+
+    let start = Instant::now();
+    leader.stop().await.unwrap();
+    let grace = start.elapsed();
+    assert!(grace >= Duration::from_secs(10), "{grace:?}");
+    assert!(grace < Duration::from_secs(15), "{grace:?}");
+    assert_ne!(holder(&sim, "cloud-controller-manager"), "");
+    assert!(!first.may_write());
+    assert_eq!(second.ensured.load(Ordering::SeqCst), 0);
+    let start = Instant::now();
+    standby.leading_within(Duration::from_secs(30)).await;
+    let waited = start.elapsed();
+    // It was renewed until the end of the grace period.
+    assert!(waited >= Duration::from_secs(12), "{waited:?}");
+    assert!(waited <= Duration::from_secs(20), "{waited:?}");
+    standby.stop().await.unwrap();
+}
+
+/// A client whose watches tell nothing: its lists are answered.
+fn behind(sim: &KubeSim) -> kube::Client {
+    let sim = sim.service();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let sim = sim.clone();
+        async move {
+            let query = request.uri().query().unwrap_or_default();
+            if query.contains("watch=true") {
+                let silence = stream::pending();
+                return Ok(Response::new(AnyBody::new(StreamBody::new(silence))));
+            }
+            let (head, body) = sim.oneshot(request).await?.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let body = AnyBody::new(http_body_util::Full::new(body));
+            Ok::<_, tower::BoxError>(Response::from_parts(head, body))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+fn pod_ranges(sim: &KubeSim) -> Vec<String> {
+    let ranges = |node: &Value| node["spec"]["podCIDR"].as_str().map(str::to_owned);
+    sim.list("nodes").iter().filter_map(ranges).collect()
+}
+
+/// REQ-IPAM-02, CASE-IPAM-02: a standby whose watch is behind gives away nothing that its
+/// predecessor gave away.
+#[tokio::test(start_paused = true)]
+async fn a_range_that_the_leader_before_gave_away_is_not_given_again() {
+    let flags = [
+        "--allocate-node-cidrs",
+        "--cluster-cidr=10.64.0.0/21",
+        "--controllers=node-ipam-controller",
+    ];
+    for gives_back in [true, false] {
+        let (sim, cloud) = (cluster(), Fake::complete());
+        let leader = replica(&sim, &cloud, &flags);
+        leader.leading_within(Duration::from_secs(10)).await;
+        let given = async |count: usize| {
+            let limit = Duration::from_secs(60);
+            ccm_testkit::eventually("ranges are given", limit, || async {
+                let ranges = pod_ranges(&sim);
+                (ranges.len() == count)
+                    .then_some(())
+                    .ok_or_else(|| format!("{ranges:?}"))
+            })
+            .await;
+        };
+        given(2).await;
+        let standby = start_with(behind(&sim), &cloud, &flags);
+        standby.ready_within(Duration::from_secs(10)).await;
+        // All that follows happens behind the standby's back.
+        for name in ["n2", "n3", "n4"] {
+            join(&sim, name);
+        }
+        given(5).await;
+        if gives_back {
+            leader.stop().await.unwrap();
+        } else {
+            leader.crash();
+        }
+        join(&sim, "n5");
+        join(&sim, "n6");
+        standby.leading_within(Duration::from_secs(30)).await;
+        given(7).await;
+        let ranges = pod_ranges(&sim);
+        let different: std::collections::BTreeSet<_> = ranges.iter().collect();
+        assert_eq!(different.len(), 7, "{ranges:?}");
+        standby.stop().await.unwrap();
+    }
 }

@@ -121,7 +121,13 @@ struct Fake {
     initialized: Arc<AtomicUsize>,
     /// Nodes that the cloud was asked about.
     asked: Arc<AtomicUsize>,
+    /// Whether making a load balancer never ends.
+    hangs: bool,
+    /// Load balancers that were begun.
+    ensured: Arc<AtomicUsize>,
     fence: Arc<Mutex<Option<Fence>>>,
+    /// What the provider's background work, and what is served, ends by.
+    background: Arc<Mutex<Option<CancellationToken>>>,
     builds: Arc<AtomicUsize>,
     config: Arc<Mutex<Option<Option<ConfigFile>>>>,
 }
@@ -176,6 +182,10 @@ impl LoadBalancers for Fake {
     }
 
     async fn ensure(&self, _: &Service, _: &[Arc<Node>]) -> CloudResult<Ensured> {
+        self.ensured.fetch_add(1, Ordering::SeqCst);
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
         Ok(Ensured::ImplementedElsewhere { notes: vec![] })
     }
 
@@ -212,6 +222,7 @@ impl Fake {
         let tries = self.builds.fetch_add(1, Ordering::SeqCst);
         *self.config.lock().unwrap() = Some(build.config);
         *self.fence.lock().unwrap() = Some(build.fence);
+        *self.background.lock().unwrap() = Some(build.shutdown);
         if let Some(problem) = self.refuses {
             return Err(BuildError::Config(problem.to_owned()));
         }
@@ -560,4 +571,40 @@ async fn a_controller_that_cannot_start_is_fatal_and_names_the_flag() {
         error.to_string().contains("--node-cidr-mask-size"),
         "{error}"
     );
+}
+
+/// A free port of this machine.
+async fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Nobody could look into a replica whose ports are dead: it ends as one whose controller ended.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_is_served_no_longer_ends_the_process() {
+    let port = format!("--secure-port={}", free_port().await);
+    let secure = [
+        port.as_str(),
+        "--bind-address=127.0.0.1",
+        "--authentication-skip-lookup=true",
+    ];
+    for (flags, name) in [
+        (&["--health-bind-address=127.0.0.1:0"][..], "plain port"),
+        (&secure[..], "secure port"),
+    ] {
+        let (api, cloud) = (Api::default(), Fake::complete());
+        let running = start(&api, &cloud, flags);
+        running.ready_within(Duration::from_secs(10)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!running.task.is_finished());
+        // A provider that ends everything behind our back.
+        cloud.background.lock().unwrap().take().unwrap().cancel();
+        let limit = Duration::from_secs(1);
+        let error = tokio::time::timeout(limit, running.error()).await.unwrap();
+        assert!(error.is_fatal());
+        assert_eq!(
+            error.to_string(),
+            format!("controller {name} ended by itself: it returned without being asked to")
+        );
+    }
 }

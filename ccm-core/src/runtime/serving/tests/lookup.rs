@@ -165,3 +165,66 @@ async fn a_bad_file_of_authorities_is_named_at_start() {
         assert!(error.contains(problem), "{error}");
     }
 }
+
+/// The authority of front proxies is replaced, and with it the names of the proxies and the headers
+/// that they speak in.
+///
+/// REQ-APP-08
+#[tokio::test(start_paused = true)]
+async fn a_new_authority_of_proxies_counts_with_its_names_and_the_old_one_no_longer() {
+    let clients = Authority::new("clients");
+    let (old, new) = (Authority::new("old proxies"), Authority::new("new proxies"));
+    let sim = api_server();
+    sim.apply_direct(configmap(&clients, &old)).unwrap();
+    let mut world = World::with(serving(), looking_up(false), sim).await;
+    world.keep_current();
+    let told = [("X-Remote-User", "jane"), ("X-Remote-Group", "readers")];
+    let renamed = [("X-User", "jane"), ("X-Remote-Group", "readers")];
+    let by_old = old.client("front-proxy-client", &[]);
+    let by_new = new.client("front-proxy-client", &[]);
+    let by_new_name = new.client("next-proxy", &[]);
+    assert_eq!(world.get("/metrics", Some(&by_old), &told).await.0, 200);
+    assert_eq!(world.get("/metrics", Some(&by_new), &told).await.0, 401);
+
+    world.sim.apply_direct(configmap(&clients, &new)).unwrap();
+    in_minutes("the new authority of proxies", async || {
+        world.get("/metrics", Some(&by_new), &told).await.0 == 200
+    })
+    .await;
+    assert_eq!(world.get("/metrics", Some(&by_old), &told).await.0, 401);
+    assert_eq!(
+        world.get("/metrics", Some(&by_new_name), &told).await.0,
+        401
+    );
+    // Clients in their own name are not touched by it.
+    let admin = clients.client("admin", MASTERS);
+    assert_eq!(world.get("/configz", Some(&admin), &[]).await.0, 200);
+
+    let mut changed = configmap(&clients, &new);
+    changed["data"]["requestheader-allowed-names"] = "[\"next-proxy\"]".into();
+    changed["data"]["requestheader-username-headers"] = "[\"X-User\"]".into();
+    world.sim.apply_direct(changed).unwrap();
+    in_minutes("the new name", async || {
+        world.get("/metrics", Some(&by_new_name), &renamed).await.0 == 200
+    })
+    .await;
+    assert_eq!(world.get("/metrics", Some(&by_new), &renamed).await.0, 401);
+    // A header that no longer counts names nobody: the certificate is no client's.
+    assert_eq!(
+        world.get("/metrics", Some(&by_new_name), &told).await.0,
+        401
+    );
+
+    // Without the configmap the last word of the cluster stays.
+    let gone = "extension-apiserver-authentication";
+    world
+        .sim
+        .delete_direct("configmaps", "kube-system", gone)
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(
+        world.get("/metrics", Some(&by_new_name), &renamed).await.0,
+        200
+    );
+    assert_eq!(world.get("/metrics", Some(&by_old), &told).await.0, 401);
+}

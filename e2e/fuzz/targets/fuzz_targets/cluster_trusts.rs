@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ccm_fuzz::fuzz_cluster_trusts(data));
