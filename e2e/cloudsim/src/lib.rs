@@ -1,7 +1,7 @@
 //! The clouds' HTTP APIs with state, quotas, latency, faults and a call log.
 //!
-//! [`CloudSim`] answers what an AWS SDK, the `aws` command line or boto3 send: the EC2 and ELBv2
-//! query protocols, STS and a small instance metadata service. It can be called in the process
+//! [`CloudSim`] answers what an AWS SDK, the `aws` command line or boto3 send: the query
+//! protocols of EC2 and both load balancer APIs, STS and a small instance metadata service. It can be called in the process
 //! ([`CloudSim::service`], virtual time works) or over plain HTTP ([`CloudSim::serve`]).
 //!
 //! What is the same for every cloud (call log, faults, latency, throttling) is in [`control`];
@@ -14,7 +14,10 @@ mod endpoints;
 pub mod sdk;
 mod service;
 
-pub use aws::{Aws, Cluster, Options, RunInstance, Zone};
+pub use aws::{
+    Aws, ClassicAttributes, ClassicHealthCheck, ClassicListener, ClassicLoadBalancer,
+    ClassicPolicy, Cluster, Options, RunInstance, Zone,
+};
 pub use control::{
     Answer, Call, CallLog, CloudError, ConnectionClosed, Fault, Faults, Latency, Throttles,
 };

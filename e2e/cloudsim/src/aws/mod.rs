@@ -1,4 +1,4 @@
-//! AWS: EC2, ELBv2, STS and the instance metadata service.
+//! AWS: EC2, both load balancer APIs, STS and the instance metadata service.
 
 mod ec2;
 mod elb;
@@ -16,6 +16,9 @@ use bytes::Bytes;
 use http::request::Parts;
 
 pub use ec2::launch::RunInstance;
+pub use elb::{
+    ClassicAttributes, ClassicHealthCheck, ClassicListener, ClassicLoadBalancer, ClassicPolicy,
+};
 pub use handle::Cluster;
 pub use model::*;
 pub use state::{Options, Quotas, Settings, Zone};

@@ -8,7 +8,10 @@
 
 mod client;
 mod ec2;
+mod elb;
 mod elbv2;
 mod faults;
+mod routes;
 mod security_groups;
 mod server;
+mod sts;
