@@ -6,8 +6,8 @@ mod elbv2;
 mod handle;
 mod imds;
 mod model;
-mod query;
-mod state;
+pub(crate) mod query;
+pub(crate) mod state;
 mod sts;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,7 @@ pub use state::{Options, Quotas, Settings, Zone};
 
 use crate::clock::Clock;
 use crate::control::{Answer, Call, CloudError, ConnectionClosed, Control, Dialect, PageFault};
+use crate::iam::Iam;
 use query::{Params, Xml};
 use state::State;
 
@@ -36,6 +37,7 @@ type Handler = fn(&mut State, &Params, &mut Xml) -> Result<(), CloudError>;
 pub struct Aws {
     clock: Clock,
     state: Mutex<State>,
+    iam: Iam,
 }
 
 /// An API of the query protocol.
@@ -138,6 +140,7 @@ impl Writer {
             headers: Vec::new(),
             body: Bytes::from(body),
             code,
+            denied: None,
         }
     }
 
@@ -204,7 +207,12 @@ impl Aws {
         Self {
             clock,
             state: Mutex::new(State::new(options)),
+            iam: Iam::default(),
         }
+    }
+
+    pub(crate) fn iam(&self) -> &Iam {
+        &self.iam
     }
 
     /// The state, brought to the present, for a change.
@@ -290,13 +298,19 @@ impl Aws {
             let text = format!("The action {action} is not valid for this web service.");
             return writer.error(&CloudError::new("InvalidAction", text), 400);
         };
+        let reads = action.starts_with("Describe") || action.starts_with("Get");
+        let mut state = if reads { self.read() } else { self.lock() };
+        let service = writer.api.signing_name();
+        if let Err(denial) = self.iam.authorize(&state, service, action, params) {
+            let mut answer = writer.error(&denial.error, denial.error.status);
+            answer.denied = Some(denial.permission);
+            return answer;
+        }
         if params.get("DryRun") == Some("true") {
             let text = "Request would have succeeded, but DryRun flag is set.";
             let error = CloudError::new("DryRunOperation", text).with_status(412);
             return writer.error(&error, error.status);
         }
-        let reads = action.starts_with("Describe") || action.starts_with("Get");
-        let mut state = if reads { self.read() } else { self.lock() };
         state.page_fault = fault;
         let mut content = Xml::default();
         match handler(&mut state, params, &mut content) {

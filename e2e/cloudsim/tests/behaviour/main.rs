@@ -11,6 +11,7 @@ mod ec2;
 mod elb;
 mod elbv2;
 mod faults;
+mod iam;
 mod routes;
 mod security_groups;
 mod server;
