@@ -410,6 +410,7 @@ def routes(vpc, instance):
     v6 = dict(RouteTableId=table, DestinationIpv6CidrBlock="2001:db8:9::/64")
     filters = [{"Name": "attachment.instance-id", "Values": [instance]}]
     interface = ec2.describe_network_interfaces(Filters=filters)["NetworkInterfaces"][0]["NetworkInterfaceId"]
+    ec2.modify_network_interface_attribute(NetworkInterfaceId=interface, SourceDestCheck={"Value": False})
     ec2.create_route(**v4, InstanceId=instance)
     ec2.create_route(**v6, NetworkInterfaceId=interface)
     shown = ec2.describe_route_tables(RouteTableIds=[table])["RouteTables"][0]["Routes"]

@@ -90,6 +90,9 @@ pub struct Settings {
     pub random_eni_order: bool,
     /// The metadata service demands a session token.
     pub imds_token_required: bool,
+    /// The account has the role of Elastic Load Balancing, as every account that ever had a load balancer.
+    /// Without it the first CreateLoadBalancer makes it, and needs the permission to.
+    pub service_linked_role: bool,
 }
 
 impl Default for Settings {
@@ -106,6 +109,7 @@ impl Default for Settings {
             page_cap: None,
             random_eni_order: false,
             imds_token_required: true,
+            service_linked_role: true,
         }
     }
 }
@@ -128,7 +132,7 @@ pub struct Quotas {
     pub security_groups: usize,
     /// Ingress rules per security group, for IPv4 and IPv6 each; a group as a source counts in both.
     pub rules_per_security_group: usize,
-    /// Routes per route table, the local one not counted.
+    /// Routes per route table, for IPv4 and IPv6 each.
     pub routes_per_table: usize,
 }
 
@@ -142,7 +146,7 @@ impl Default for Quotas {
             listeners_per_load_balancer: 50,
             security_groups: 2500,
             rules_per_security_group: 60,
-            routes_per_table: 500,
+            routes_per_table: 50,
         }
     }
 }

@@ -6,13 +6,14 @@ use super::document::Conditions;
 use crate::glob::glob;
 
 /// The keys whose values a call has here. Keys that end in `/` go on with the key of a tag.
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 7] = [
     "aws:requesttag/",
     "aws:resourcetag/",
     "ec2:createaction",
     "ec2:resourcetag/",
     "elasticloadbalancing:createaction",
     "elasticloadbalancing:resourcetag/",
+    "iam:awsservicename",
 ];
 
 /// What is known of a call: key, in lower case, → value.

@@ -16,6 +16,7 @@ fn ec2_resources(action: &str) -> &'static [(&'static str, &'static str)] {
         "ModifyInstanceAttribute" | "StartInstances" | "StopInstances" | "TerminateInstances" => {
             &[("InstanceId", "instance")]
         }
+        "ModifyNetworkInterfaceAttribute" => &[("NetworkInterfaceId", "network-interface")],
         "CreateRoute" | "DeleteRoute" | "ReplaceRoute" => &[("RouteTableId", "route-table")],
         "AssociateRouteTable" => &[("RouteTableId", "route-table"), ("SubnetId", "subnet")],
         "AttachInternetGateway" => &[("InternetGatewayId", "internet-gateway"), ("VpcId", "vpc")],
@@ -201,6 +202,18 @@ fn elb_made(call: &Call<'_>, params: &Params) -> Option<String> {
     Some(call.state.elb_arn(&path))
 }
 
+/// The permission to make the role of Elastic Load Balancing, which the first load balancer of an account needs.
+fn service_linked_role(state: &State) -> Access {
+    const SERVICE: &str = "elasticloadbalancing.amazonaws.com";
+    let (partition, account) = (state.partition(), &state.account);
+    let name = "AWSServiceRoleForElasticLoadBalancing";
+    Access {
+        action: "iam:CreateServiceLinkedRole".to_owned(),
+        resource: format!("arn:{partition}:iam::{account}:role/aws-service-role/{SERVICE}/{name}"),
+        context: Context::from([("iam:awsservicename".to_owned(), SERVICE.to_owned())]),
+    }
+}
+
 fn elb(call: &mut Call<'_>, params: &Params) -> Vec<Access> {
     let state = call.state;
     if call.action.starts_with("Describe") {
@@ -230,6 +243,9 @@ fn elb(call: &mut Call<'_>, params: &Params) -> Vec<Access> {
     }
     if all.is_empty() {
         all.push(call.access("*".to_owned(), None));
+    }
+    if call.action == "CreateLoadBalancer" && !state.settings.service_linked_role {
+        all.push(service_linked_role(state));
     }
     if call.action.starts_with("Create") && !call.tags.is_empty() {
         let made = all.first().map(|access| access.resource.clone());

@@ -175,6 +175,33 @@ async fn tags_at_creation_need_the_permission_to_tag() {
 }
 
 #[tokio::test]
+async fn the_first_load_balancer_of_an_account_needs_its_service_role() {
+    let (client, cluster) = Client::with_cluster(0);
+    let (iam, aws) = (client.sim.iam(), client.sim.aws());
+    aws.configure(|settings| settings.service_linked_role = false);
+    let create = r#""elasticloadbalancing:Create*""#;
+    iam.attach("p", &allow(create)).unwrap();
+    let [first, second] = ["a", "b"].map(|name| {
+        [
+            ("LoadBalancerName", name),
+            ("Subnets.member.1", &*cluster.subnet_ids[0]),
+            ("Listeners.member.1.Protocol", "TCP"),
+            ("Listeners.member.1.LoadBalancerPort", "80"),
+            ("Listeners.member.1.InstancePort", "30080"),
+        ]
+    });
+    let denied = client.classic_error("CreateLoadBalancer", &first).await;
+    assert_eq!(denied, ("AccessDenied".to_owned(), 403));
+    let role = r#"{"Version": "2012-10-17", "Statement": {
+        "Effect": "Allow", "Action": "iam:CreateServiceLinkedRole", "Resource": "arn:aws:iam::*:role/aws-service-role/*",
+        "Condition": {"StringEquals": {"iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}}}}"#;
+    iam.attach("role", role).unwrap();
+    client.classic("CreateLoadBalancer", &first).await;
+    iam.detach("role");
+    client.classic("CreateLoadBalancer", &second).await;
+}
+
+#[tokio::test]
 async fn a_condition_on_the_tags_of_a_resource_divides_the_resources() {
     let (client, cluster) = Client::with_cluster(0);
     let iam = client.sim.iam();

@@ -84,11 +84,11 @@ async fn routes_have_one_target_a_quota_and_leave_the_local_one_alone() {
             "InvalidParameterCombination"
         );
     }
-    // The route to the gateway is there already; the local one does not count.
+    // The local route and the one to the gateway are there already.
     client
         .sim
         .aws()
-        .set_quotas(|quotas| quotas.routes_per_table = 2);
+        .set_quotas(|quotas| quotas.routes_per_table = 3);
     assert_eq!(
         client
             .ec2("CreateRoute", &[table, v4, instance])
@@ -103,6 +103,37 @@ async fn routes_have_one_target_a_quota_and_leave_the_local_one_alone() {
             .await,
         "RouteLimitExceeded"
     );
+}
+
+#[tokio::test]
+async fn the_check_of_one_interface_is_switched_off_by_its_id() {
+    let (client, cluster) = Client::with_cluster(1);
+    let aws = client.sim.aws();
+    let id = cluster.instance_ids[0].as_str();
+    let second = aws.attach_eni(id, 1, &[]).unwrap();
+    let interfaces = aws.snapshot().interfaces;
+    let first = interfaces.keys().find(|eni| **eni != second).unwrap();
+    let off = |eni| {
+        [
+            ("NetworkInterfaceId", eni),
+            ("SourceDestCheck.Value", "false"),
+        ]
+    };
+    let modify = "ModifyNetworkInterfaceAttribute";
+    assert_eq!(client.ec2(modify, &off(&second)).await.status, 200);
+    assert!(
+        aws.instance(id).unwrap().source_dest_check,
+        "not the primary one"
+    );
+    assert_eq!(client.ec2(modify, &off(first)).await.status, 200);
+    assert!(!aws.instance(id).unwrap().source_dest_check);
+    let nothing = &off(first)[..1];
+    assert_eq!(
+        client.ec2_error(modify, nothing).await,
+        "InvalidParameterCombination"
+    );
+    let unknown = client.ec2_error(modify, &off("eni-0123")).await;
+    assert_eq!(unknown, "InvalidNetworkInterfaceID.NotFound");
 }
 
 #[tokio::test]

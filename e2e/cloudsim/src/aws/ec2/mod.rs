@@ -46,6 +46,10 @@ pub(crate) const ACTIONS: &[(&str, Handler)] = &[
     ("DescribeSubnets", network::describe_subnets),
     ("DescribeVpcs", network::describe_vpcs),
     ("ModifyInstanceAttribute", launch::modify_attribute),
+    (
+        "ModifyNetworkInterfaceAttribute",
+        interfaces::modify_attribute,
+    ),
     ("ReplaceRoute", routes::replace_route),
     ("RevokeSecurityGroupIngress", rules::revoke),
     ("RunInstances", launch::run_instances),

@@ -98,9 +98,13 @@ impl State {
             let text = format!("The route identified by {destination} already exists.");
             return Err(CloudError::new("RouteAlreadyExists", text));
         }
-        let own = |route: &&Route| route.target != "local";
-        if table.routes.iter().filter(own).count() >= limit {
-            let text = format!("The limit of {limit} routes has been reached in table {id}.");
+        // IPv4 and IPv6 are counted apart.
+        let is_v6 = destination.contains(':');
+        let same = |route: &&Route| route.destination.contains(':') == is_v6;
+        if table.routes.iter().filter(same).count() >= limit {
+            let text = format!(
+                "The maximum limit for number of routes per route table <{limit}> is reached."
+            );
             return Err(CloudError::new("RouteLimitExceeded", text));
         }
         let target = target.to_owned();

@@ -94,6 +94,7 @@ pub(crate) fn create(state: &mut State, params: &Params, xml: &mut Xml) -> Resul
         let text = "Exceeded quota of account";
         return Err(CloudError::new("TooManyLoadBalancers", text));
     }
+    state.settings.service_linked_role = true;
     lb.dns_name = state.classic_dns_name(&lb.name, &lb.scheme);
     xml.text("DNSName", &lb.dns_name);
     state.place_classic(lb, subnets)

@@ -150,6 +150,7 @@ impl State {
             self.all.load_balancers.remove(&arn);
             return Err(error);
         }
+        self.settings.service_linked_role = true;
         Ok(arn)
     }
 
