@@ -403,11 +403,124 @@ def load_balancer(vpc, subnets, group, instance):
     fails("LoadBalancerNotFound", elb.describe_listeners, LoadBalancerArn=arn)
 
 
+def routes(vpc, instance):
+    filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "tag:Name", "Values": ["public"]}]
+    table = ec2.describe_route_tables(Filters=filters)["RouteTables"][0]["RouteTableId"]
+    v4 = dict(RouteTableId=table, DestinationCidrBlock="100.64.0.0/24")
+    v6 = dict(RouteTableId=table, DestinationIpv6CidrBlock="2001:db8:9::/64")
+    filters = [{"Name": "attachment.instance-id", "Values": [instance]}]
+    interface = ec2.describe_network_interfaces(Filters=filters)["NetworkInterfaces"][0]["NetworkInterfaceId"]
+    ec2.modify_network_interface_attribute(NetworkInterfaceId=interface, SourceDestCheck={"Value": False})
+    ec2.create_route(**v4, InstanceId=instance)
+    ec2.create_route(**v6, NetworkInterfaceId=interface)
+    shown = ec2.describe_route_tables(RouteTableIds=[table])["RouteTables"][0]["Routes"]
+    ends = {(each["InstanceId"], each["NetworkInterfaceId"]) for each in shown if "InstanceId" in each}
+    same("ends of the routes", ends, {(instance, interface)})
+    ec2.replace_route(**v4, NetworkInterfaceId=interface)
+    for route in (v4, v6):
+        ec2.delete_route(**route)
+        fails("InvalidRoute.NotFound", ec2.delete_route, **route)
+    fails("InvalidParameterValue", ec2.replace_route, **v4, InstanceId=instance)
+
+
+def classic_load_balancer(subnets, group, instance):
+    certificate = "arn:aws:acm:us-west-2:123456789012:certificate/c"
+    tcp = dict(Protocol="tcp", LoadBalancerPort=80, InstanceProtocol="tcp", InstancePort=30080)
+    ssl = dict(Protocol="ssl", LoadBalancerPort=443, InstanceProtocol="tcp", InstancePort=30443, SSLCertificateId=certificate)
+    wanted = dict(
+        LoadBalancerName="old",
+        Listeners=[tcp],
+        Subnets=subnets[:2],
+        SecurityGroups=[group],
+        Tags=[{"Key": "owner", "Value": "test"}],
+    )
+    name = dict(LoadBalancerName="old")
+    made = classic.create_load_balancer(**wanted)["DNSName"]
+    same("again", classic.create_load_balancer(**wanted)["DNSName"], made)
+    fails("DuplicateLoadBalancerName", classic.create_load_balancer, **{**wanted, "Scheme": "internal"})
+    fails("DuplicateTagKeys", classic.create_load_balancer, **{**wanted, "Tags": wanted["Tags"] * 2})
+    fails("SubnetNotFound", classic.create_load_balancer, **{**wanted, "Subnets": ["subnet-0123"]})
+    fails("InvalidSecurityGroup", classic.create_load_balancer, **{**wanted, "SecurityGroups": ["sg-0123"]})
+    fails("LoadBalancerNotFound", classic.describe_load_balancers, LoadBalancerNames=["old", "x"])
+
+    classic.create_load_balancer_listeners(**name, Listeners=[ssl])
+    fails("DuplicateListener", classic.create_load_balancer_listeners, **name, Listeners=[{**ssl, "InstancePort": 1}])
+    fails("CertificateNotFound", classic.create_load_balancer_listeners, **name, Listeners=[{**ssl, "SSLCertificateId": "x"}])
+    proxy = dict(**name, PolicyName="proxy", PolicyTypeName="ProxyProtocolPolicyType")
+    enabled = [{"AttributeName": "ProxyProtocol", "AttributeValue": "true"}]
+    classic.create_load_balancer_policy(**proxy, PolicyAttributes=enabled)
+    fails("InvalidConfigurationRequest", classic.create_load_balancer_policy, **{**proxy, "PolicyName": "other"})
+    fails("PolicyTypeNotFound", classic.create_load_balancer_policy, **{**proxy, "PolicyTypeName": "x"})
+    tls = dict(**name, PolicyName="tls", PolicyTypeName="SSLNegotiationPolicyType")
+    reference = [{"AttributeName": "Reference-Security-Policy", "AttributeValue": "ELBSecurityPolicy-TLS-1-2-2017-01"}]
+    classic.create_load_balancer_policy(**tls, PolicyAttributes=reference)
+    reference[0]["AttributeValue"] = "ELBSecurityPolicy-2016-08"
+    fails("DuplicatePolicyName", classic.create_load_balancer_policy, **tls, PolicyAttributes=reference)
+    shown = classic.describe_load_balancer_policies(**name, PolicyNames=["proxy"])["PolicyDescriptions"]
+    same("policy", shown[0]["PolicyAttributeDescriptions"], enabled)
+    fails("PolicyNotFound", classic.describe_load_balancer_policies, **name, PolicyNames=["nope"])
+    classic.set_load_balancer_policies_for_backend_server(**name, InstancePort=30080, PolicyNames=["proxy"])
+    classic.set_load_balancer_policies_of_listener(**name, LoadBalancerPort=443, PolicyNames=["tls"])
+    fails("ListenerNotFound", classic.set_load_balancer_policies_of_listener, **name, LoadBalancerPort=1, PolicyNames=["tls"])
+
+    check = dict(Target="HTTP:10256/healthz", Interval=10, Timeout=5, UnhealthyThreshold=6, HealthyThreshold=2)
+    same("health check", classic.configure_health_check(**name, HealthCheck=check)["HealthCheck"], check)
+    fails("ValidationError", classic.configure_health_check, **name, HealthCheck={**check, "Target": "HTTP:80"})
+    attributes = {
+        "ConnectionDraining": {"Enabled": True, "Timeout": 20},
+        "AccessLog": {"Enabled": True, "S3BucketName": "logs", "EmitInterval": 5, "S3BucketPrefix": "p"},
+    }
+    changed = classic.modify_load_balancer_attributes(**name, LoadBalancerAttributes=attributes)
+    same("changed attributes", changed["LoadBalancerAttributes"], attributes)
+    attributes = classic.describe_load_balancer_attributes(**name)["LoadBalancerAttributes"]
+    same("idle timeout", attributes["ConnectionSettings"], {"IdleTimeout": 60})
+    same("additional", attributes["AdditionalAttributes"][0]["Key"], "elb.http.desyncmitigationmode")
+
+    same("attached", set(classic.attach_load_balancer_to_subnets(**name, Subnets=[subnets[2]])["Subnets"]), set(subnets[:3]))
+    fails("InvalidConfigurationRequest", classic.attach_load_balancer_to_subnets, **name, Subnets=[subnets[3]])
+    same("detached", classic.detach_load_balancer_from_subnets(**name, Subnets=subnets[1:3])["Subnets"], [subnets[0]])
+    fails("InvalidConfigurationRequest", classic.detach_load_balancer_from_subnets, **name, Subnets=[subnets[0]])
+    applied = classic.apply_security_groups_to_load_balancer(**name, SecurityGroups=[group])
+    same("applied", applied["SecurityGroups"], [group])
+    instances = [{"InstanceId": instance}]
+    same("registered", classic.register_instances_with_load_balancer(**name, Instances=instances)["Instances"], instances)
+    fails("InvalidInstance", classic.register_instances_with_load_balancer, **name, Instances=[{"InstanceId": "i-0123"}])
+    same("health", classic.describe_instance_health(**name)["InstanceStates"][0]["State"], "InService")
+
+    lb = classic.describe_load_balancers(LoadBalancerNames=["old"])["LoadBalancerDescriptions"][0]
+    same("name", (lb["DNSName"], lb["Scheme"], lb["Subnets"], lb["Instances"]), (made, "internet-facing", [subnets[0]], instances))
+    listeners = {each["Listener"]["LoadBalancerPort"]: each for each in lb["ListenerDescriptions"]}
+    same("plain listener", listeners[80]["Listener"]["Protocol"], "TCP")
+    same("secure listener", listeners[443]["PolicyNames"], ["tls"])
+    same("backend", lb["BackendServerDescriptions"], [{"InstancePort": 30080, "PolicyNames": ["proxy"]}])
+    second = {**wanted, "LoadBalancerName": "second", "Subnets": [subnets[1]]}
+    classic.create_load_balancer(**second)
+    pages = list(classic.get_paginator("describe_load_balancers").paginate(PaginationConfig={"PageSize": 1}))
+    same("classic pages", [len(page["LoadBalancerDescriptions"]) for page in pages], [1, 1])
+    classic.delete_load_balancer(LoadBalancerName="second")
+
+    classic.add_tags(LoadBalancerNames=["old"], Tags=[{"Key": "k", "Value": "v"}])
+    classic.remove_tags(LoadBalancerNames=["old"], Tags=[{"Key": "owner"}])
+    tags = classic.describe_tags(LoadBalancerNames=["old"])["TagDescriptions"]
+    same("tags", tags, [{"LoadBalancerName": "old", "Tags": [{"Key": "k", "Value": "v"}]}])
+    left = classic.deregister_instances_from_load_balancer(**name, Instances=instances)["Instances"]
+    same("deregistered", left, [])
+    classic.delete_load_balancer_listeners(**name, LoadBalancerPorts=[80, 443])
+    fails("DependencyViolation", ec2.delete_security_group, GroupId=group)
+    classic.delete_load_balancer(**name)
+    classic.delete_load_balancer(**name)
+    fails("LoadBalancerNotFound", classic.describe_load_balancer_attributes, **name)
+
+
 def others():
     same("account", sts.get_caller_identity()["Account"], "123456789012")
     role = "arn:aws:iam::210987654321:role/manager"
     assumed = sts.assume_role(RoleArn=role, RoleSessionName="session")
     same("role", assumed["AssumedRoleUser"]["Arn"], "arn:aws:sts::210987654321:assumed-role/manager/session")
+    token = "e30.e30.c2lnbmF0dXJl"
+    assumed = sts.assume_role_with_web_identity(RoleArn=role, RoleSessionName="pod", WebIdentityToken=token)
+    same("role", assumed["AssumedRoleUser"]["Arn"], "arn:aws:sts::210987654321:assumed-role/manager/pod")
+    fails("InvalidIdentityToken", sts.assume_role_with_web_identity, RoleArn=role, RoleSessionName="pod", WebIdentityToken="none")
     same("classic", classic.describe_load_balancers()["LoadBalancerDescriptions"], [])
     fails("LoadBalancerNotFound", classic.describe_load_balancers, LoadBalancerNames=["x"])
     # Anything that is not implemented must be an error that clients understand.
@@ -419,7 +532,10 @@ def others():
 try:
     vpc, subnets = network()
     group = groups(vpc)
-    load_balancer(vpc, subnets, group, instances(subnets, group))
+    instance = instances(subnets, group)
+    load_balancer(vpc, subnets, group, instance)
+    routes(vpc, instance)
+    classic_load_balancer(subnets, group, instance)
     others()
 except Exception:
     # What was found up to here often tells why.

@@ -45,6 +45,7 @@ pub(crate) fn answer(sim: &CloudSim, method: &Method, path: &str, body: &[u8]) -
         headers: Vec::new(),
         body: Bytes::from(text),
         code: None,
+        denied: None,
     }
 }
 
@@ -76,6 +77,21 @@ fn route(sim: &CloudSim, method: &Method, path: &str, body: &[u8]) -> Result<Val
             Ok(json!(sim.faults().list()))
         }
         ("GET", ["state"]) => Ok(json!({"aws": sim.aws().snapshot()})),
+        ("GET", ["iam"]) => Ok(json!(sim.iam().documents())),
+        ("PUT", ["iam", name]) => {
+            let utf8 = |_| CloudError::new("BadRequest", "request body: not UTF-8");
+            let document = std::str::from_utf8(body).map_err(utf8)?;
+            sim.iam().attach(name, document)?;
+            Ok(json!(sim.iam().documents()))
+        }
+        ("DELETE", ["iam", name]) => {
+            sim.iam().detach(name);
+            Ok(json!(sim.iam().documents()))
+        }
+        ("DELETE", ["iam"]) => {
+            sim.iam().clear();
+            Ok(json!(sim.iam().documents()))
+        }
         ("POST", ["instances", id, verb]) => {
             match *verb {
                 "terminate" => sim.aws().terminate(id)?,

@@ -1,8 +1,10 @@
 //! The clouds' HTTP APIs with state, quotas, latency, faults and a call log.
 //!
-//! [`CloudSim`] answers what an AWS SDK, the `aws` command line or boto3 send: the EC2 and ELBv2
-//! query protocols, STS and a small instance metadata service. It can be called in the process
+//! [`CloudSim`] answers what an AWS SDK, the `aws` command line or boto3 send: the query
+//! protocols of EC2 and both load balancer APIs, STS and a small instance metadata service. It can be called in the process
 //! ([`CloudSim::service`], virtual time works) or over plain HTTP ([`CloudSim::serve`]).
+//!
+//! What a client may do can be limited with policies as AWS has them: see [`iam`].
 //!
 //! What is the same for every cloud (call log, faults, latency, throttling) is in [`control`];
 //! what is special to one cloud is in its own module, today [`aws`].
@@ -11,13 +13,19 @@ pub mod aws;
 mod clock;
 pub mod control;
 mod endpoints;
+mod glob;
+pub mod iam;
 pub mod sdk;
 mod service;
 
-pub use aws::{Aws, Cluster, Options, RunInstance, Zone};
+pub use aws::{
+    Aws, ClassicAttributes, ClassicHealthCheck, ClassicListener, ClassicLoadBalancer,
+    ClassicPolicy, Cluster, Options, RunInstance, Zone,
+};
 pub use control::{
     Answer, Call, CallLog, CloudError, ConnectionClosed, Fault, Faults, Latency, Throttles,
 };
+pub use iam::Iam;
 pub use service::SimService;
 
 use std::sync::Arc;
@@ -54,6 +62,12 @@ impl CloudSim {
     #[must_use]
     pub fn aws(&self) -> &Aws {
         &self.inner.aws
+    }
+
+    /// The policies that say which calls are allowed; without any, all of them are.
+    #[must_use]
+    pub fn iam(&self) -> &Iam {
+        self.inner.aws.iam()
     }
 
     /// Every call that was received.

@@ -148,5 +148,6 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
         headers: Vec::new(),
         body: Bytes::from_static(text.as_bytes()),
         code: None,
+        denied: None,
     })
 }

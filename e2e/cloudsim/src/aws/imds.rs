@@ -56,6 +56,7 @@ fn text(status: u16, content_type: &'static str, body: String, code: Option<Stri
         headers: Vec::new(),
         body: Bytes::from(body),
         code,
+        denied: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! AWS: EC2, ELBv2, STS and the instance metadata service.
+//! AWS: EC2, both load balancer APIs, STS and the instance metadata service.
 
 mod ec2;
 mod elb;
@@ -6,8 +6,8 @@ mod elbv2;
 mod handle;
 mod imds;
 mod model;
-mod query;
-mod state;
+pub(crate) mod query;
+pub(crate) mod state;
 mod sts;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,16 @@ use bytes::Bytes;
 use http::request::Parts;
 
 pub use ec2::launch::RunInstance;
+pub use elb::{
+    ClassicAttributes, ClassicHealthCheck, ClassicListener, ClassicLoadBalancer, ClassicPolicy,
+};
 pub use handle::Cluster;
 pub use model::*;
 pub use state::{Options, Quotas, Settings, Zone};
 
 use crate::clock::Clock;
 use crate::control::{Answer, Call, CloudError, ConnectionClosed, Control, Dialect, PageFault};
+use crate::iam::Iam;
 use query::{Params, Xml};
 use state::State;
 
@@ -33,6 +37,7 @@ type Handler = fn(&mut State, &Params, &mut Xml) -> Result<(), CloudError>;
 pub struct Aws {
     clock: Clock,
     state: Mutex<State>,
+    iam: Iam,
 }
 
 /// An API of the query protocol.
@@ -135,6 +140,7 @@ impl Writer {
             headers: Vec::new(),
             body: Bytes::from(body),
             code,
+            denied: None,
         }
     }
 
@@ -201,7 +207,12 @@ impl Aws {
         Self {
             clock,
             state: Mutex::new(State::new(options)),
+            iam: Iam::default(),
         }
+    }
+
+    pub(crate) fn iam(&self) -> &Iam {
+        &self.iam
     }
 
     /// The state, brought to the present, for a change.
@@ -287,13 +298,19 @@ impl Aws {
             let text = format!("The action {action} is not valid for this web service.");
             return writer.error(&CloudError::new("InvalidAction", text), 400);
         };
+        let reads = action.starts_with("Describe") || action.starts_with("Get");
+        let mut state = if reads { self.read() } else { self.lock() };
+        let service = writer.api.signing_name();
+        if let Err(denial) = self.iam.authorize(&state, service, action, params) {
+            let mut answer = writer.error(&denial.error, denial.error.status);
+            answer.denied = Some(denial.permission);
+            return answer;
+        }
         if params.get("DryRun") == Some("true") {
             let text = "Request would have succeeded, but DryRun flag is set.";
             let error = CloudError::new("DryRunOperation", text).with_status(412);
             return writer.error(&error, error.status);
         }
-        let reads = action.starts_with("Describe") || action.starts_with("Get");
-        let mut state = if reads { self.read() } else { self.lock() };
         state.page_fault = fault;
         let mut content = Xml::default();
         match handler(&mut state, params, &mut content) {

@@ -7,6 +7,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::elb::ClassicLoadBalancer;
 use crate::clock::as_text;
 
 /// Tags of a resource.
@@ -442,8 +443,10 @@ pub struct Snapshot {
     pub interfaces: BTreeMap<String, Interface>,
     /// Elastic IP addresses.
     pub addresses: BTreeMap<String, Address>,
-    /// Load balancers, without deleted ones.
+    /// Network load balancers, without deleted ones.
     pub load_balancers: BTreeMap<String, LoadBalancer>,
+    /// Classic load balancers by name, without deleted ones.
+    pub classic_load_balancers: BTreeMap<String, ClassicLoadBalancer>,
     /// Listeners.
     pub listeners: BTreeMap<String, Listener>,
     /// Target groups.

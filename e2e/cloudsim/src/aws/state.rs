@@ -90,6 +90,9 @@ pub struct Settings {
     pub random_eni_order: bool,
     /// The metadata service demands a session token.
     pub imds_token_required: bool,
+    /// The account has the role of Elastic Load Balancing, as every account that ever had a load balancer.
+    /// Without it the first CreateLoadBalancer makes it, and needs the permission to.
+    pub service_linked_role: bool,
 }
 
 impl Default for Settings {
@@ -106,6 +109,7 @@ impl Default for Settings {
             page_cap: None,
             random_eni_order: false,
             imds_token_required: true,
+            service_linked_role: true,
         }
     }
 }
@@ -116,6 +120,8 @@ impl Default for Settings {
 pub struct Quotas {
     /// Network load balancers.
     pub load_balancers: usize,
+    /// Classic load balancers.
+    pub classic_load_balancers: usize,
     /// Target groups.
     pub target_groups: usize,
     /// Targets per target group.
@@ -126,17 +132,21 @@ pub struct Quotas {
     pub security_groups: usize,
     /// Ingress rules per security group, for IPv4 and IPv6 each; a group as a source counts in both.
     pub rules_per_security_group: usize,
+    /// Routes per route table, for IPv4 and IPv6 each.
+    pub routes_per_table: usize,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
         Self {
             load_balancers: 50,
+            classic_load_balancers: 20,
             target_groups: 3000,
             targets_per_target_group: 500,
             listeners_per_load_balancer: 50,
             security_groups: 2500,
             rules_per_security_group: 60,
+            routes_per_table: 50,
         }
     }
 }
@@ -156,6 +166,8 @@ pub(crate) struct State {
     pub(crate) all: Snapshot,
     /// Deleted load balancers that reads still show.
     pub(crate) ghosts: Vec<super::model::LoadBalancer>,
+    /// Deleted classic load balancers that reads still show.
+    pub(crate) classic_ghosts: Vec<super::elb::ClassicLoadBalancer>,
     /// Ids invisible to reads until the given time.
     hidden: BTreeMap<String, Timestamp>,
     /// The instance that asks the metadata service.
@@ -192,6 +204,7 @@ impl State {
             quotas: Quotas::default(),
             all: Snapshot::default(),
             ghosts: Vec::new(),
+            classic_ghosts: Vec::new(),
             hidden: BTreeMap::new(),
             self_instance: None,
             missing_certificates: Vec::new(),
@@ -216,6 +229,8 @@ impl State {
         }
         self.hidden.retain(|_, until| *until > now);
         self.ghosts
+            .retain(|lb| lb.ghost_until.is_some_and(|until| until > now));
+        self.classic_ghosts
             .retain(|lb| lb.ghost_until.is_some_and(|until| until > now));
         self.retain_interfaces(|eni| eni.release_at.is_none_or(|at| at > now));
         for group in self.all.target_groups.values_mut() {
@@ -242,6 +257,7 @@ impl State {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let hidden = self.hidden.values().copied();
+        let classic = self.classic_ghosts.iter().filter_map(|lb| lb.ghost_until);
         let ghosts = self.ghosts.iter().filter_map(|lb| lb.ghost_until);
         let interfaces = self
             .all
@@ -258,6 +274,7 @@ impl State {
         });
         hidden
             .chain(ghosts)
+            .chain(classic)
             .chain(interfaces)
             .chain(targets)
             .chain(instances)
@@ -310,6 +327,7 @@ impl State {
                     .is_some_and(|attachment| attachment.instance_id.as_deref() == Some(id))
             };
             self.retain_interfaces(|eni| !of_instance(eni));
+            self.drop_from_classic(id);
         }
     }
 
@@ -352,6 +370,15 @@ impl State {
             Some("cn-") => "aws-cn",
             Some("us-") if self.region.starts_with("us-gov-") => "aws-us-gov",
             _ => "aws",
+        }
+    }
+
+    /// The end of every DNS name of the partition.
+    pub(crate) fn dns_suffix(&self) -> &'static str {
+        if self.partition() == "aws-cn" {
+            "amazonaws.com.cn"
+        } else {
+            "amazonaws.com"
         }
     }
 

@@ -9,8 +9,11 @@ use crate::clock::later;
 use crate::control::CloudError;
 
 /// Every implemented action.
-pub(crate) const ACTIONS: &[(&str, Handler)] =
-    &[("AssumeRole", assume_role), ("GetCallerIdentity", identity)];
+pub(crate) const ACTIONS: &[(&str, Handler)] = &[
+    ("AssumeRole", assume_role),
+    ("AssumeRoleWithWebIdentity", assume_role_with_web_identity),
+    ("GetCallerIdentity", identity),
+];
 
 /// Life of a session when the request does not say.
 const SESSION_SECONDS: u64 = 3600;
@@ -26,6 +29,7 @@ fn identity(state: &mut State, _: &Params, xml: &mut Xml) -> Result<(), CloudErr
     Ok(())
 }
 
+/// A new session of the role that the request names.
 fn assume_role(state: &mut State, params: &Params, xml: &mut Xml) -> Result<(), CloudError> {
     let (role, session) = (params.need("RoleArn")?, params.need("RoleSessionName")?);
     let invalid = || CloudError::new("ValidationError", format!("{role} is invalid"));
@@ -51,4 +55,19 @@ fn assume_role(state: &mut State, params: &Params, xml: &mut Xml) -> Result<(), 
         );
     });
     Ok(())
+}
+
+/// The call of a pod with a projected token. The signature of the token is not checked, its form is.
+fn assume_role_with_web_identity(
+    state: &mut State,
+    params: &Params,
+    xml: &mut Xml,
+) -> Result<(), CloudError> {
+    let token = params.need("WebIdentityToken")?;
+    let parts: Vec<&str> = token.split('.').collect();
+    if parts.len() != 3 || parts.iter().any(|part| part.is_empty()) {
+        let text = "The ID Token provided is not a valid JWT. (You may see this error if you sent an Access Token)";
+        return Err(CloudError::new("InvalidIdentityToken", text));
+    }
+    assume_role(state, params, xml)
 }

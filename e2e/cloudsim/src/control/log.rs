@@ -27,6 +27,8 @@ pub struct Call {
     pub status: Option<u16>,
     /// The cloud's error code, if the answer was an error; `connection closed` if there was none.
     pub error: Option<String>,
+    /// The permission that was missing, such as `ec2:CreateTags`, if a policy denied the call.
+    pub denied: Option<String>,
     /// The client's `user-agent` header.
     pub user_agent: String,
     /// The id of the key that signed the call: who called, where a test gives each client its own.
@@ -50,6 +52,7 @@ impl Call {
             params,
             status: None,
             error: None,
+            denied: None,
             user_agent: agent,
             access_key: None,
             at: Timestamp::UNIX_EPOCH,
@@ -120,6 +123,7 @@ impl CallLog {
             Ok(answer) => {
                 call.status = Some(answer.status);
                 call.error.clone_from(&answer.code);
+                call.denied.clone_from(&answer.denied);
             }
             Err(ConnectionClosed) => call.error = Some("connection closed".to_owned()),
         }

@@ -80,6 +80,8 @@ pub struct Answer {
     pub body: Bytes,
     /// The cloud's error code, for the call log.
     pub code: Option<String>,
+    /// The permission whose lack is the reason of the error, for the call log.
+    pub denied: Option<String>,
 }
 
 /// How one API of a cloud writes the answers that the pipeline makes.
@@ -177,6 +179,7 @@ async fn with_fault(
                     b"<html><body><h1>504 Gateway Time-out</h1></body></html>",
                 ),
                 code: Some("504".to_owned()),
+                denied: None,
             })
         }
         Fault::DropConnection => Err(ConnectionClosed),

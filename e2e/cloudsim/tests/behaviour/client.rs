@@ -114,6 +114,20 @@ impl Client {
         reply.one("Code")
     }
 
+    /// A call of the API of classic load balancers.
+    pub async fn classic(&self, action: &str, pairs: &[(&str, &str)]) -> Reply {
+        let reply = self.send("2012-06-01", action, pairs).await.unwrap();
+        assert_eq!(reply.status, 200, "{action}: {}", reply.body);
+        reply
+    }
+
+    /// Error code and HTTP status of a call that must fail.
+    pub async fn classic_error(&self, action: &str, pairs: &[(&str, &str)]) -> (String, u16) {
+        let reply = self.send("2012-06-01", action, pairs).await.unwrap();
+        assert_ne!(reply.status, 200, "{}", reply.body);
+        (reply.one("Code"), reply.status)
+    }
+
     pub async fn new_lb(&self, name: &str, subnets: &[String], more: &[(&str, &str)]) -> String {
         let keys: Vec<String> = (1..=subnets.len())
             .map(|n| format!("Subnets.member.{n}"))

@@ -8,7 +8,11 @@
 
 mod client;
 mod ec2;
+mod elb;
 mod elbv2;
 mod faults;
+mod iam;
+mod routes;
 mod security_groups;
 mod server;
+mod sts;

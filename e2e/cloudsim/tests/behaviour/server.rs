@@ -54,7 +54,7 @@ async fn the_service_is_told_by_signature_and_version() {
         .http(signed(
             "elasticloadbalancing",
             "2012-06-01",
-            "CreateLoadBalancer",
+            "DescribeAccountLimits",
         ))
         .await
         .unwrap();

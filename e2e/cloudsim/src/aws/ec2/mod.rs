@@ -18,6 +18,7 @@ use super::query::{Params, Xml};
 use super::state::State;
 use super::{Handler, state::tags_of};
 use crate::control::CloudError;
+use crate::glob::glob;
 
 /// Every implemented action.
 pub(crate) const ACTIONS: &[(&str, Handler)] = &[
@@ -32,6 +33,7 @@ pub(crate) const ACTIONS: &[(&str, Handler)] = &[
     ("CreateSubnet", network::create_subnet),
     ("CreateTags", tags::create),
     ("CreateVpc", network::create_vpc),
+    ("DeleteRoute", routes::delete_route),
     ("DeleteSecurityGroup", security_groups::delete),
     ("DeleteTags", tags::delete),
     ("DescribeAddresses", addresses::describe),
@@ -44,6 +46,11 @@ pub(crate) const ACTIONS: &[(&str, Handler)] = &[
     ("DescribeSubnets", network::describe_subnets),
     ("DescribeVpcs", network::describe_vpcs),
     ("ModifyInstanceAttribute", launch::modify_attribute),
+    (
+        "ModifyNetworkInterfaceAttribute",
+        interfaces::modify_attribute,
+    ),
+    ("ReplaceRoute", routes::replace_route),
     ("RevokeSecurityGroupIngress", rules::revoke),
     ("RunInstances", launch::run_instances),
     ("StartInstances", launch::start_instances),
@@ -194,34 +201,6 @@ pub(crate) fn matches(
     })
 }
 
-/// `*` stands for any text, `?` for one byte.
-fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || Some(byte) == text.get(t) => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    p = at + 1;
-                    t = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.iter().skip(p).all(|byte| *byte == b'*')
-}
-
 /// How one kind of resource is listed.
 pub(crate) struct Listing<'a, T> {
     pub(crate) kind: Kind,
@@ -306,16 +285,6 @@ pub(crate) fn one<T: ToString + ?Sized>(value: &T) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn filter_values_may_hold_wildcards() {
-        assert!(glob("ip-10-*.internal", "ip-10-20-0-4.internal"));
-        assert!(glob("a?c*", "abc"));
-        assert!(glob("*", ""));
-        assert!(!glob("a?c", "ac"));
-        assert!(!glob("", "a"));
-        assert!(glob("*a*b", "xaybab"));
-    }
 
     #[test]
     fn ids_are_checked_for_their_form() {

@@ -120,6 +120,15 @@ impl State {
         Ok(())
     }
 
+    /// How many addresses of a subnet are free.
+    pub(crate) fn free_addresses(&self, subnet: &Subnet) -> usize {
+        let size = 1_usize << (32 - subnet.cidr.prefix_len()).min(31);
+        let all = self.all.interfaces.values();
+        let inside = all.filter(|eni| eni.subnet_id == subnet.id);
+        let used: usize = inside.map(|eni| eni.private_ips.len()).sum();
+        size.saturating_sub(RESERVED_ADDRESSES + used)
+    }
+
     /// Whether a VPC can be reached from the Internet.
     pub(crate) fn has_internet_gateway(&self, vpc_id: &str) -> bool {
         self.all
@@ -291,14 +300,6 @@ pub(crate) fn describe_subnets(
 }
 
 fn write_subnet(xml: &mut Xml, state: &State, subnet: &Subnet) {
-    let size = 1_usize << (32 - subnet.cidr.prefix_len()).min(31);
-    let inside = state
-        .all
-        .interfaces
-        .values()
-        .filter(|eni| eni.subnet_id == subnet.id);
-    let used: usize = inside.map(|eni| eni.private_ips.len()).sum();
-    let free = size.saturating_sub(RESERVED_ADDRESSES + used);
     xml.text("subnetId", &subnet.id);
     let (partition, region, account) = (state.partition(), &state.region, &state.account);
     xml.text(
@@ -323,7 +324,7 @@ fn write_subnet(xml: &mut Xml, state: &State, subnet: &Subnet) {
             xml.el("ipv6CidrBlockState", |xml| xml.text("state", "associated"));
         },
     );
-    xml.text("availableIpAddressCount", free);
+    xml.text("availableIpAddressCount", state.free_addresses(subnet));
     xml.text("availabilityZone", &subnet.zone);
     xml.text("availabilityZoneId", state.zone_id(&subnet.zone));
     xml.text("defaultForAz", false);

@@ -89,26 +89,69 @@ impl State {
         destination: &str,
         target: &str,
     ) -> Result<(), CloudError> {
-        let destination: IpNet = destination.parse().map_err(|_| {
-            let text = format!("Value ({destination}) for parameter destinationCidrBlock is invalid. This is not a valid CIDR block.");
-            CloudError::new("InvalidParameterValue", text)
-        })?;
-        let destination = destination.trunc().to_string();
+        let destination = parse_destination(destination)?;
         self.check_target(target)?;
+        let limit = self.quotas.routes_per_table;
         let table = self.route_table(id)?;
-        if table
-            .routes
-            .iter()
-            .any(|route| route.destination == destination)
-        {
+        let mut routes = table.routes.iter();
+        if routes.any(|route| route.destination == destination) {
             let text = format!("The route identified by {destination} already exists.");
             return Err(CloudError::new("RouteAlreadyExists", text));
+        }
+        // IPv4 and IPv6 are counted apart.
+        let is_v6 = destination.contains(':');
+        let same = |route: &&Route| route.destination.contains(':') == is_v6;
+        if table.routes.iter().filter(same).count() >= limit {
+            let text = format!(
+                "The maximum limit for number of routes per route table <{limit}> is reached."
+            );
+            return Err(CloudError::new("RouteLimitExceeded", text));
         }
         let target = target.to_owned();
         table.routes.push(Route {
             destination,
             target,
         });
+        Ok(())
+    }
+
+    fn replace_route(
+        &mut self,
+        id: &str,
+        destination: &str,
+        target: &str,
+    ) -> Result<(), CloudError> {
+        let destination = parse_destination(destination)?;
+        self.check_target(target)?;
+        let mut routes = self.route_table(id)?.routes.iter_mut();
+        let Some(route) = routes.find(|route| route.destination == destination) else {
+            let text = format!(
+                "There is no route defined for '{destination}' in the route table. Use CreateRoute instead."
+            );
+            return Err(CloudError::new("InvalidParameterValue", text));
+        };
+        target.clone_into(&mut route.target);
+        Ok(())
+    }
+
+    fn delete_route(&mut self, id: &str, destination: &str) -> Result<(), CloudError> {
+        let destination = parse_destination(destination)?;
+        let table = self.route_table(id)?;
+        let mut routes = table.routes.iter();
+        let Some(at) = routes.position(|route| route.destination == destination) else {
+            let text =
+                format!("no route with destination-cidr-block {destination} in route table {id}");
+            return Err(CloudError::new("InvalidRoute.NotFound", text));
+        };
+        if table
+            .routes
+            .get(at)
+            .is_some_and(|route| route.target == "local")
+        {
+            let text = format!("cannot remove local route {destination} in route table {id}");
+            return Err(CloudError::new("InvalidParameterValue", text));
+        }
+        table.routes.remove(at);
         Ok(())
     }
 
@@ -132,15 +175,30 @@ impl State {
         }
     }
 
+    /// The instance and the interface that a route leads to. EC2 shows both, whichever one the route was made with.
+    fn ends_of<'a>(&'a self, route: &'a Route) -> (Option<&'a str>, Option<&'a str>) {
+        let target = route.target.as_str();
+        if target.starts_with("eni-") {
+            let eni = self.all.interfaces.get(target);
+            let attachment = eni.and_then(|eni| eni.attachment.as_ref());
+            return (
+                attachment.and_then(|at| at.instance_id.as_deref()),
+                Some(target),
+            );
+        }
+        if target.starts_with("i-") {
+            let primary = self
+                .interfaces_of(target)
+                .first()
+                .map(|eni| eni.id.as_str());
+            return (Some(target), primary);
+        }
+        (None, None)
+    }
+
     /// A route whose instance does not run leads nowhere.
     fn route_state(&self, route: &Route) -> &'static str {
-        let instance = if route.target.starts_with("eni-") {
-            let eni = self.all.interfaces.get(&route.target);
-            eni.and_then(|eni| eni.attachment.as_ref())
-                .and_then(|at| at.instance_id.as_deref())
-        } else {
-            Some(route.target.as_str()).filter(|target| target.starts_with("i-"))
-        };
+        let (instance, _) = self.ends_of(route);
         let gone =
             route.target.starts_with("eni-") && !self.all.interfaces.contains_key(&route.target);
         let live = |id: &str| {
@@ -157,23 +215,30 @@ impl State {
     }
 }
 
-/// CreateRoute.
-pub(crate) fn create_route(
-    state: &mut State,
-    params: &Params,
-    xml: &mut Xml,
-) -> Result<(), CloudError> {
-    let id = params.need("RouteTableId")?;
+/// An IPv4 or IPv6 range; as at EC2 its host bits are dropped.
+fn parse_destination(text: &str) -> Result<String, CloudError> {
+    let invalid = |_| {
+        let text = format!(
+            "Value ({text}) for parameter destinationCidrBlock is invalid. This is not a valid CIDR block."
+        );
+        CloudError::new("InvalidParameterValue", text)
+    };
+    let range: IpNet = text.parse().map_err(invalid)?;
+    Ok(range.trunc().to_string())
+}
+
+fn destination(params: &Params) -> Result<&str, CloudError> {
     let v4 = params.get("DestinationCidrBlock");
-    let destination = v4
-        .or_else(|| params.get("DestinationIpv6CidrBlock"))
+    v4.or_else(|| params.get("DestinationIpv6CidrBlock"))
         .ok_or_else(|| {
-            CloudError::new(
-                "MissingParameter",
-                "The request must contain the parameter destinationCidrBlock",
-            )
-        })?;
-    let targets = [
+            let text = "The request must contain the parameter destinationCidrBlock";
+            CloudError::new("MissingParameter", text)
+        })
+}
+
+/// The one target of a route.
+fn target(params: &Params) -> Result<&str, CloudError> {
+    let keys = [
         "GatewayId",
         "InstanceId",
         "NetworkInterfaceId",
@@ -182,16 +247,47 @@ pub(crate) fn create_route(
         "VpcPeeringConnectionId",
         "EgressOnlyInternetGatewayId",
     ];
-    let target = targets
-        .iter()
-        .find_map(|key| params.get(key))
-        .ok_or_else(|| {
-            CloudError::new(
-                "InvalidParameterCombination",
-                "The request must contain exactly one target, such as gatewayId",
-            )
-        })?;
-    state.create_route(id, destination, target)?;
+    let given: Vec<&str> = keys.iter().filter_map(|key| params.get(key)).collect();
+    let [target] = given.as_slice() else {
+        return Err(CloudError::new(
+            "InvalidParameterCombination",
+            "The request must contain exactly one target, such as gatewayId",
+        ));
+    };
+    Ok(target)
+}
+
+/// CreateRoute.
+pub(crate) fn create_route(
+    state: &mut State,
+    params: &Params,
+    xml: &mut Xml,
+) -> Result<(), CloudError> {
+    let id = params.need("RouteTableId")?;
+    state.create_route(id, destination(params)?, target(params)?)?;
+    xml.text("return", true);
+    Ok(())
+}
+
+/// ReplaceRoute changes the target of a route that exists.
+pub(crate) fn replace_route(
+    state: &mut State,
+    params: &Params,
+    xml: &mut Xml,
+) -> Result<(), CloudError> {
+    let id = params.need("RouteTableId")?;
+    state.replace_route(id, destination(params)?, target(params)?)?;
+    xml.text("return", true);
+    Ok(())
+}
+
+/// DeleteRoute.
+pub(crate) fn delete_route(
+    state: &mut State,
+    params: &Params,
+    xml: &mut Xml,
+) -> Result<(), CloudError> {
+    state.delete_route(params.need("RouteTableId")?, destination(params)?)?;
     xml.text("return", true);
     Ok(())
 }
@@ -295,16 +391,21 @@ fn write_route(xml: &mut Xml, state: &State, route: &Route) {
         "destinationCidrBlock"
     };
     xml.text(family, &route.destination);
+    let (instance, interface) = state.ends_of(route);
+    xml.opt("instanceId", instance);
+    xml.opt("instanceOwnerId", instance.map(|_| &state.account));
+    xml.opt("networkInterfaceId", interface);
     let tag = match route.target.split('-').next() {
-        Some("i") => "instanceId",
-        Some("eni") => "networkInterfaceId",
-        Some("nat") => "natGatewayId",
-        Some("tgw") => "transitGatewayId",
-        Some("pcx") => "vpcPeeringConnectionId",
-        Some("eigw") => "egressOnlyInternetGatewayId",
-        _ => "gatewayId",
+        Some("i" | "eni") => None,
+        Some("nat") => Some("natGatewayId"),
+        Some("tgw") => Some("transitGatewayId"),
+        Some("pcx") => Some("vpcPeeringConnectionId"),
+        Some("eigw") => Some("egressOnlyInternetGatewayId"),
+        _ => Some("gatewayId"),
     };
-    xml.text(tag, &route.target);
+    if let Some(tag) = tag {
+        xml.text(tag, &route.target);
+    }
     xml.text("state", state.route_state(route));
     let origin = if route.target == "local" {
         "CreateRouteTable"

@@ -20,7 +20,12 @@ struct Wanted {
     tags: Tags,
 }
 
-fn check_groups(state: &State, groups: &BTreeSet<String>, vpc_id: &str) -> Result<(), CloudError> {
+/// Whether all groups exist in the VPC.
+pub(crate) fn check_groups(
+    state: &State,
+    groups: &BTreeSet<String>,
+    vpc_id: &str,
+) -> Result<(), CloudError> {
     for id in groups {
         let group = state.all.security_groups.get(id);
         if group.is_none_or(|group| group.vpc_id != vpc_id) {
@@ -123,11 +128,7 @@ impl State {
         let hash = self.hex16();
         let (name, region) = (&wanted.name, &self.region);
         let arn = self.elb_arn(&format!("loadbalancer/net/{name}/{hash}"));
-        let suffix = if self.partition() == "aws-cn" {
-            "amazonaws.com.cn"
-        } else {
-            "amazonaws.com"
-        };
+        let suffix = self.dns_suffix();
         let dns_name = format!("{name}-{hash}.elb.{region}.{suffix}");
         let lb = LoadBalancer {
             arn: arn.clone(),
@@ -149,6 +150,7 @@ impl State {
             self.all.load_balancers.remove(&arn);
             return Err(error);
         }
+        self.settings.service_linked_role = true;
         Ok(arn)
     }
 

@@ -8,6 +8,9 @@ mod tags;
 mod target_groups;
 mod targets;
 
+pub(crate) use load_balancers::check_groups;
+pub(crate) use tags::{read as read_tags, too_many as too_many_tags};
+
 use super::Handler;
 use super::model::{LoadBalancer, TargetGroup};
 use super::query::Params;
@@ -83,7 +86,7 @@ fn limited(params: &Params, name: &str) -> Result<Vec<String>, CloudError> {
 }
 
 /// `PageSize`, 1 to 400.
-fn page_size(params: &Params) -> Result<Option<usize>, CloudError> {
+pub(crate) fn page_size(params: &Params) -> Result<Option<usize>, CloudError> {
     let size = params.number("PageSize")?.unwrap_or(MAX_PAGE);
     if !(1..=MAX_PAGE).contains(&size) {
         return Err(validation(format!(
@@ -94,7 +97,7 @@ fn page_size(params: &Params) -> Result<Option<usize>, CloudError> {
 }
 
 /// A name of a load balancer (`what`) or target group.
-fn check_name(what: &str, name: &str) -> Result<(), CloudError> {
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), CloudError> {
     if name.len() > MAX_NAME {
         let text =
             format!("The {what} name '{name}' cannot be longer than '{MAX_NAME}' characters");

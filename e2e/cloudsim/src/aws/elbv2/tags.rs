@@ -28,7 +28,8 @@ pub(crate) fn read(params: &Params) -> Result<Tags, CloudError> {
     Ok(tags)
 }
 
-fn too_many() -> CloudError {
+/// The limit of tags on one resource is reached.
+pub(crate) fn too_many() -> CloudError {
     CloudError::new(
         "TooManyTags",
         format!("The maximum number of tags is {MAX_TAGS}"),
