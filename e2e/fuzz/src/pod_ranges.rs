@@ -83,7 +83,7 @@ pub fn fuzz_node_ipam(data: &[u8]) {
         .collect();
     let settings = match Settings::parse(args) {
         Ok(settings) => settings,
-        Err(errors) => return errors.iter().for_each(|error| assert_helps(error)),
+        Err(errors) => return errors.iter().for_each(assert_helps),
     };
     for warning in &settings.warnings {
         assert_helps(warning);
@@ -117,12 +117,14 @@ fn refusal(policy: NodeIpamPolicy, settings: &NodeIpamSettings) -> Option<String
 /// The cluster of [`fuzz_pod_ranges`]: four blocks of each family.
 const CLUSTERS: [&str; 2] = ["10.64.0.0/22", "2001:db8::/62"];
 
-/// An API server with a Node that has these ranges, and one that wants some. Keeps the writes:
-/// their path, and the ranges in them.
+/// The path of a write, and the ranges in it.
+type Write = (String, Vec<String>);
+
+/// An API server with a Node that has these ranges, and one that wants some. Keeps the writes.
 #[derive(Clone, Default)]
 struct Api {
     has: Vec<String>,
-    writes: Arc<Mutex<Vec<(String, Vec<String>)>>>,
+    writes: Arc<Mutex<Vec<Write>>>,
 }
 
 impl Api {
