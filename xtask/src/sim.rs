@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Run this crash point only and print its record: `before:N` or `after:N`.
     #[arg(long, value_name = "POINT")]
     crash: Option<String>,
-    /// With --seed: only these events, as a failure names them.
+    /// With --seed or --crash: only these events, as a failure names them.
     #[arg(long, value_name = "INDICES")]
     keep: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::trace::Kind;
 
@@ -31,6 +31,9 @@ pub enum Blow {
     Denied,
     /// It was done; the caller gets a time-out.
     Lost,
+    /// The caller gets a time-out; it is done this much later, whatever happened meanwhile. A read
+    /// is lost.
+    Late(Duration),
     /// The connection breaks; nothing was done.
     Broken,
     /// It was done; then the connection breaks.
@@ -78,6 +81,8 @@ struct State {
     armed: Vec<Armed>,
     /// Until when every cloud call fails.
     cloud_away: Option<Instant>,
+    /// How many effects are still to come.
+    late: u32,
 }
 
 /// The blows still to fall. Clones are handles of the same list.
@@ -127,9 +132,28 @@ impl Fates {
         })
     }
 
-    /// Takes all blows away that have not fallen.
+    /// Takes all blows away that have not fallen. What is late comes all the same.
     pub fn clear(&self) {
-        self.with(|state| *state = State::default());
+        self.with(|state| {
+            state.armed.clear();
+            state.cloud_away = None;
+        });
+    }
+
+    /// Does something later, on no process's behalf: the caller was told that it failed.
+    pub fn later(&self, time: Duration, what: impl Future<Output = ()> + Send + 'static) {
+        self.with(|state| state.late += 1);
+        let fates = self.clone();
+        tokio::spawn(async move {
+            sleep(time).await;
+            what.await;
+            fates.with(|state| state.late -= 1);
+        });
+    }
+
+    /// Whether effects are still to come.
+    pub fn has_late(&self) -> bool {
+        self.with(|state| state.late > 0)
     }
 }
 
@@ -175,5 +199,20 @@ mod tests {
         assert_eq!(fall(2, Kind::CloudWrite), Some(Blow::CrashAfter));
         assert_eq!(fall(3, Kind::ApiRead), Some(Blow::Lost));
         assert_eq!(fall(3, Kind::CloudWrite), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_late_comes_although_all_blows_are_taken_away() {
+        let fates = Fates::default();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        fates.later(Duration::from_secs(3), async {
+            let _ = sender.send(Instant::now());
+        });
+        let start = Instant::now();
+        fates.clear();
+        assert!(fates.has_late());
+        assert_eq!(receiver.await, Ok(start + Duration::from_secs(3)));
+        tokio::task::yield_now().await;
+        assert!(!fates.has_late());
     }
 }

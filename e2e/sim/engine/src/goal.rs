@@ -13,8 +13,8 @@ use crate::{
         model::{FOREIGN, FOREIGN_MACHINE, PartKind, Port, Spec, State},
     },
     objects::{
-        CLOUD_TAINT, EXCLUDE, FINALIZER, SHUTDOWN_TAINT, condition, finalizers, has_taint,
-        is_of_pods, text,
+        CLOUD_TAINT, EXCLUDE, FINALIZER, SHUTDOWN_TAINT, addresses, condition, finalizers,
+        has_taint, is_of_pods, ranges, text,
     },
     world::Network,
 };
@@ -41,8 +41,13 @@ pub fn reached(
     if let Some(machine) = alone {
         return Err(format!("machine {} has no Node", machine.name));
     }
-    if network != Network::None {
-        check_routes(&nodes, cloud)?;
+    match network {
+        Network::None => {}
+        Network::Copied => check_copies(&nodes, cloud)?,
+        Network::Dual => check_routes(&nodes, cloud, &[false, true])?,
+        Network::Routes | Network::Watched | Network::Allocated => {
+            check_routes(&nodes, cloud, &[false])?;
+        }
     }
     let services = kube.list("services");
     let members = backends(&nodes);
@@ -124,19 +129,43 @@ fn check_node(node: &Value, cloud: &Model) -> Result<(), String> {
     }
 }
 
-/// One route for each Node, from its range to its machine, and no other one.
-fn check_routes(nodes: &[Value], cloud: &Model) -> Result<(), String> {
+/// The ranges that the cloud gave to its machine for each Node, and no route.
+fn check_copies(nodes: &[Value], cloud: &Model) -> Result<(), String> {
+    for node in nodes {
+        let name = text(node, "/metadata/name");
+        let machine = cloud.machine_of(text(node, "/spec/providerID"));
+        let given = machine.map_or(&[][..], |machine| &machine.ranges);
+        if ranges(node) != given {
+            let has = ranges(node);
+            return Err(format!("Node {name} has {has:?}, its machine {given:?}"));
+        }
+        if condition(node, "NetworkUnavailable") != "False" {
+            return Err(format!("Node {name} is told to have no network"));
+        }
+    }
+    let mut routes = cloud.routes.values();
+    match routes.find(|route| is_of_pods(&route.cidr)) {
+        Some(route) => Err(format!("nobody wants {route:?}")),
+        None => Ok(()),
+    }
+}
+
+/// One route for each Node and family (whether the second: `families`), from its range to its
+/// machine, and no other one.
+fn check_routes(nodes: &[Value], cloud: &Model, families: &[bool]) -> Result<(), String> {
     let mut wanted = BTreeSet::new();
     for node in nodes {
-        let (name, range) = (text(node, "/metadata/name"), text(node, "/spec/podCIDR"));
-        if !is_of_pods(range) {
-            return Err(format!("Node {name} has no range: {range:?}"));
+        let (name, has) = (text(node, "/metadata/name"), ranges(node));
+        let is_second = has.iter().map(|range| range.contains(':'));
+        if !has.iter().all(|range| is_of_pods(range)) || !is_second.eq(families.iter().copied()) {
+            return Err(format!("Node {name} has the ranges {has:?}"));
         }
         if condition(node, "NetworkUnavailable") != "False" {
             return Err(format!("Node {name} is told to have no network"));
         }
         let machine = cloud.machine_of(text(node, "/spec/providerID"));
-        wanted.insert((range, machine.map_or("", |machine| machine.id.as_str())));
+        let machine = machine.map_or("", |machine| machine.id.as_str());
+        wanted.extend(has.into_iter().map(|range| (range, machine)));
     }
     let routes = cloud
         .routes
@@ -183,7 +212,7 @@ fn check_service(service: &Value, members: &BTreeSet<String>, cloud: &Model) -> 
         }
     };
     let held = finalizers(service).contains(&FINALIZER);
-    let shown = text(service, "/status/loadBalancer/ingress/0/ip");
+    let shown = addresses(service);
     if !wants_load_balancer(service) {
         let gone = cloud.parts_of(uid).next().is_none();
         must(gone, "something of its load balancer is left")?;
@@ -200,7 +229,12 @@ fn check_service(service: &Value, members: &BTreeSet<String>, cloud: &Model) -> 
     ) else {
         return Err(format!("Service {name}: its load balancer is not complete"));
     };
-    must(shown == address.ip, "does not show its address")?;
+    let given: Vec<&str> = if is_dual(service) {
+        vec![&address.ip, &address.ip6]
+    } else {
+        vec![&address.ip]
+    };
+    must(shown == given, "does not show its addresses")?;
     let wanted = ports(service);
     let listens = matches!(&head.spec, Spec::Head { ports, .. } if *ports == wanted);
     must(listens, "listens on other ports")?;
@@ -214,6 +248,13 @@ fn check_service(service: &Value, members: &BTreeSet<String>, cloud: &Model) -> 
         )),
         _ => Err(format!("Service {name}: has no backends")),
     }
+}
+
+fn is_dual(service: &Value) -> bool {
+    let families = service
+        .pointer("/spec/ipFamilies")
+        .and_then(Value::as_array);
+    families.is_some_and(|families| families.len() > 1)
 }
 
 fn ports(service: &Value) -> Vec<Port> {
@@ -236,7 +277,9 @@ fn allowed(service: &Value) -> Vec<String> {
         .and_then(Value::as_array);
     let ranges = ranges.into_iter().flatten().filter_map(Value::as_str);
     let ranges: Vec<String> = ranges.map(str::to_owned).collect();
-    if ranges.is_empty() {
+    if ranges.is_empty() && is_dual(service) {
+        vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()]
+    } else if ranges.is_empty() {
         vec!["0.0.0.0/0".to_owned()]
     } else {
         ranges

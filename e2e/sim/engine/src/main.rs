@@ -7,7 +7,7 @@ use ccm_simulation::{
     crash::{self, Point},
     fate::Blow,
     random,
-    report::Failure,
+    report::{self, Failure, command},
     run::run,
     scenarios::{self, Scenario},
     shrink,
@@ -36,14 +36,14 @@ struct Cli {
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// Run this seed only and print its record.
-    #[arg(long)]
+    #[arg(long, group = "one")]
     seed: Option<u64>,
     /// Run this crash point only and print its record: `before:N` or `after:N`.
-    #[arg(long, conflicts_with = "seed")]
+    #[arg(long, group = "one")]
     crash: Option<String>,
-    /// With --seed: only these events, by index.
-    #[arg(long, value_delimiter = ',', requires = "seed")]
-    keep: Option<Vec<usize>>,
+    /// With --seed or --crash: only these events, by index; `none` for none.
+    #[arg(long, requires = "one")]
+    keep: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -113,7 +113,7 @@ fn show(cli: &Cli, scenario: Option<&Scenario>) -> Result<bool> {
         (None, seed) => random::plan(scenario, seed.unwrap_or_default()),
     };
     let plan = match &cli.keep {
-        Some(kept) => shrink::keep(&plan, kept),
+        Some(kept) => shrink::keep(&plan, &indices(kept)?),
         None => plan,
     };
     let report = run(&plan, &Plant::none())?;
@@ -125,6 +125,14 @@ fn show(cli: &Cli, scenario: Option<&Scenario>) -> Result<bool> {
     Ok(report.violation.is_none())
 }
 
+fn indices(kept: &str) -> Result<Vec<usize>> {
+    let words = kept.split(',').filter(|_| kept != report::NO_EVENTS);
+    words
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("--keep {kept}: write numbers separated by commas, or none"))
+}
+
 fn crash_points(scenario: &Scenario) -> Result<bool> {
     let plant = Plant::none();
     let (count, failed) = crash::failures(&scenario.plan, &plant)
@@ -134,9 +142,11 @@ fn crash_points(scenario: &Scenario) -> Result<bool> {
         scenario.name,
         failed.len()
     );
-    for (point, report) in failed.iter().take(TOLD) {
+    for (index, (point, report)) in failed.iter().enumerate() {
         let plan = crash::plan_at(&scenario.plan, point);
-        if let Some(failure) = Failure::of(scenario.name, &plan, &plant, report)? {
+        if index >= TOLD {
+            println!("also failed: {}", command(scenario.name, &plan));
+        } else if let Some(failure) = Failure::of(scenario.name, &plan, &plant, report)? {
             println!("{failure}\n{}", failure.trace);
         }
     }

@@ -20,9 +20,30 @@ pub const MARK: &str = "example.com/";
 /// The range of all pods.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
 
+/// The range of all pods in the second family.
+pub const CLUSTER_CIDR_6: &str = "fd00:10:244::/48";
+
 /// Whether a range is one of pods.
 pub fn is_of_pods(range: &str) -> bool {
-    range.starts_with("10.244.")
+    range.starts_with("10.244.") || range.starts_with("fd00:10:244:")
+}
+
+/// The ranges of a Node's pods.
+pub fn ranges(node: &Value) -> Vec<&str> {
+    let all = node.pointer("/spec/podCIDRs").and_then(Value::as_array);
+    all.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// The addresses that a Service shows.
+pub fn addresses(service: &Value) -> Vec<&str> {
+    let all = service.pointer("/status/loadBalancer/ingress");
+    let all = all.and_then(Value::as_array).into_iter().flatten();
+    all.map(|shown| text(shown, "/ip"))
+        .filter(|ip| !ip.is_empty())
+        .collect()
 }
 
 /// The namespace of all Services.
@@ -97,8 +118,9 @@ pub fn ports(ports: &[i32]) -> Value {
     ports.iter().map(port).collect()
 }
 
-/// A Service of type LoadBalancer; with a class it belongs to somebody else.
-pub fn service(name: &str, listens: &[i32], class: Option<&str>) -> Value {
+/// A Service of type LoadBalancer; with a class it belongs to somebody else, `dual` asks for an
+/// address of each family.
+pub fn service(name: &str, listens: &[i32], class: Option<&str>, dual: bool) -> Value {
     let mut service = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -113,6 +135,11 @@ pub fn service(name: &str, listens: &[i32], class: Option<&str>) -> Value {
     let spec = service.pointer_mut("/spec").and_then(Value::as_object_mut);
     if let (Some(class), Some(spec)) = (class, spec) {
         spec.insert("loadBalancerClass".to_owned(), json!(class));
+    }
+    let spec = service.pointer_mut("/spec").and_then(Value::as_object_mut);
+    if let (true, Some(spec)) = (dual, spec) {
+        spec.insert("ipFamilyPolicy".to_owned(), json!("RequireDualStack"));
+        spec.insert("ipFamilies".to_owned(), json!(["IPv4", "IPv6"]));
     }
     service
 }

@@ -8,9 +8,10 @@ use fastrand::Rng;
 use crate::{
     cloud::model::PartKind,
     fate::{Aim, Blow},
+    process::Hush,
     run::Plan,
     scenarios::Scenario,
-    steps::{Event, Step, Timed, Trouble},
+    steps::{Event, Step, Timed, Trouble, Who},
     trace::Kind,
     world::Network,
 };
@@ -54,9 +55,11 @@ pub fn plan(scenario: Option<&Scenario>, seed: u64) -> Plan {
                     Network::Routes,
                     Network::Watched,
                     Network::Allocated,
+                    Network::Dual,
+                    Network::Copied,
                 ],
             ),
-            replicas: one(&mut rng, &[1, 1, 1, 2]),
+            replicas: one(&mut rng, &[1, 1, 2]),
             slow_lease: true,
             ..Plan::default()
         },
@@ -129,12 +132,12 @@ fn step(rng: &mut Rng) -> Step {
 
 fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
     let resource = one(rng, &["nodes", "services"]);
-    match rng.u8(0..28) {
+    match rng.u8(0..33) {
         0..=12 => strike(rng),
         13 => Trouble::Crash,
         14 if rng.bool() => Trouble::Shutdown,
         14 => Trouble::Crash,
-        15 => Trouble::Freeze(Duration::from_secs(one(rng, &[1, 8, 40]))),
+        15 => Trouble::Freeze(Duration::from_secs(one(rng, &[1, 8, 40, 100]))),
         16 | 17 => Trouble::DelayWatches(resource, Duration::from_millis(rng.u64(0..8_000))),
         18 => Trouble::CutWatches,
         19 => Trouble::EndWatches,
@@ -145,6 +148,13 @@ fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
         }
         22 => Trouble::Clock(one(rng, &[-86_400, -300, 40, 3_600])),
         23 => Trouble::ExpireByHttp,
+        28..=30 => {
+            let who = one(rng, &[Who::Leader, Who::Standby]);
+            let hush = one(rng, &[Hush::Late, Hush::Lost]);
+            let time = Duration::from_secs(one(rng, &[3, 20, 90]));
+            Trouble::Hush(who, resource, hush, time)
+        }
+        31 => Trouble::Suspend(Duration::from_secs(one(rng, &[4, 30, 100]))),
         24 | 25 => Trouble::CloudAway(Duration::from_secs(one(rng, &[1, 12, 90]))),
         _ => Trouble::CloudLag(lag.mul_f64(rng.f64())),
     }
@@ -152,8 +162,8 @@ fn trouble(rng: &mut Rng, lag: Duration) -> Trouble {
 
 fn strike(rng: &mut Rng) -> Trouble {
     use Blow::{
-        Broken, BrokenAfter, Conflict, CrashAfter, CrashBefore, Denied, Gone, Internal, Lost, Slow,
-        Throttled,
+        Broken, BrokenAfter, Conflict, CrashAfter, CrashBefore, Denied, Gone, Internal, Late, Lost,
+        Slow, Throttled,
     };
     let kinds = [
         Kind::ApiRead,
@@ -168,6 +178,7 @@ fn strike(rng: &mut Rng) -> Trouble {
         Throttled(Duration::from_secs(one(rng, &[1, 7, 30]))),
         Internal,
         Lost,
+        Late(Duration::from_secs(one(rng, &[2, 9, 40]))),
         Broken,
         BrokenAfter,
         Slow(Duration::from_millis(rng.u64(50..9_000))),

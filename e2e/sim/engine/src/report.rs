@@ -13,6 +13,9 @@ use crate::{
     world::Plant,
 };
 
+/// What stands for an empty list of events.
+pub const NO_EVENTS: &str = "none";
+
 /// A failed run.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -37,12 +40,7 @@ impl Failure {
         let Some(violation) = &report.violation else {
             return Ok(None);
         };
-        // A crash point counts operations: other events, another operation.
-        let kept = if plan.blow.is_some() {
-            (0..plan.events.len()).collect()
-        } else {
-            shrink(plan, plant, violation.rule)?
-        };
+        let kept = shrink(plan, plant, violation.rule)?;
         let small = run(&keep(plan, &kept), plant)?;
         Ok(Some(Self {
             scenario: scenario.to_owned(),
@@ -55,17 +53,26 @@ impl Failure {
 
     /// The command that shows it again.
     pub fn command(&self) -> String {
-        let mut command = format!("cargo xtask sim --scenario {}", self.scenario);
-        match self.plan.blow {
-            Some((number, Blow::CrashBefore)) => command += &format!(" --crash before:{number}"),
-            Some((number, _)) => command += &format!(" --crash after:{number}"),
-            None => command += &format!(" --seed {}", self.plan.seed),
-        }
+        let mut command = command(&self.scenario, &self.plan);
         if self.kept.len() < self.plan.events.len() {
             let kept: Vec<String> = self.kept.iter().map(ToString::to_string).collect();
-            command += &format!(" --keep {}", kept.join(","));
+            let kept = match kept.as_slice() {
+                [] => NO_EVENTS.to_owned(),
+                some => some.join(","),
+            };
+            command += &format!(" --keep {kept}");
         }
         command
+    }
+}
+
+/// The command that shows a run of the plan of a seed or a crash point.
+pub fn command(scenario: &str, plan: &Plan) -> String {
+    let command = format!("cargo xtask sim --scenario {scenario}");
+    match plan.blow {
+        Some((number, Blow::CrashBefore)) => format!("{command} --crash before:{number}"),
+        Some((number, _)) => format!("{command} --crash after:{number}"),
+        None => format!("{command} --seed {}", plan.seed),
     }
 }
 

@@ -194,7 +194,7 @@ impl Run {
             self.world.pass(*after).await?;
             match event {
                 Event::Do(step) => self.world.step(step),
-                Event::Have(trouble) => self.world.trouble(trouble),
+                Event::Have(trouble) => self.world.trouble(trouble).await,
                 Event::Settle => {
                     self.settle("in between").await?;
                 }
@@ -299,6 +299,7 @@ fn noise(ops: &[Op], world: &World, plan: &Plan) -> Option<String> {
         ("get-firewall", services * verified),
         ("get-address", services * verified),
         ("describe-machines", every(300) + 1),
+        ("describe-ranges", 0),
         ("list-machines", listed),
         ("get-machine", 0),
         ("list-routes", every(10) + 1),

@@ -112,6 +112,28 @@ fn routes() -> Vec<Scenario> {
             Network::Watched,
             scenario("routes-watched-replaced", &nodes, &[(0, Replace("n1"))]),
         ),
+        over(Network::Dual, scenario("dual-join", &[], &nodes)),
+        over(
+            Network::Dual,
+            scenario("dual-replaced", &nodes, &[(0, Replace("n1"))]),
+        ),
+        over(
+            Network::Dual,
+            scenario(
+                "dual-service",
+                &[(0, Join("n1"))],
+                &[
+                    (0, Step::Create("s1", &[80])),
+                    (1_000, Step::ClearStatus("s1")),
+                    (1_000, Step::Delete("s1")),
+                ],
+            ),
+        ),
+        over(Network::Copied, scenario("copied-join", &[], &nodes)),
+        over(
+            Network::Copied,
+            scenario("copied-replaced", &nodes, &[(0, Replace("n1"))]),
+        ),
         over(Network::Allocated, scenario("ranges-join", &[], &nodes)),
         over(
             Network::Allocated,

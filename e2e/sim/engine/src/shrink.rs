@@ -1,6 +1,6 @@
 //! From a failing plan to the few events that matter: events are dropped while the same rule still
 //! is violated (delta debugging). The time of a dropped event is given to the one after it, so the
-//! others happen when they did.
+//! others happen when they did. A crash point stays at its number, whatever operation that is then.
 
 use anyhow::Result;
 

@@ -7,7 +7,17 @@ use ccm_kubesim::Outage;
 use crate::{
     cloud::model::PartKind,
     fate::{Aim, Blow},
+    process::Hush,
 };
+
+/// Which of the managers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The one that leads.
+    Leader,
+    /// One that stands by; the only one where there is no other.
+    Standby,
+}
 
 /// Work of people, kubelets, schedulers and the cloud itself. A step that makes no sense in the
 /// state it meets does nothing: so any part of a plan is a plan.
@@ -68,6 +78,13 @@ pub enum Trouble {
     Shutdown,
     /// The manager that leads is stopped (`SIGSTOP`) for a time.
     Freeze(Duration),
+    /// All managers stop for a time, as on a suspended host, and the clock jumps: nothing of them
+    /// runs in between. Another one, which runs elsewhere, takes the lease if it runs out meanwhile,
+    /// and is never heard of again.
+    Suspend(Duration),
+    /// The watches of a resource of one manager are disturbed for a time: what it knows is older
+    /// than what the others know.
+    Hush(Who, &'static str, Hush, Duration),
     /// Changes of a kind reach the watches this much later.
     DelayWatches(&'static str, Duration),
     /// All watches break.

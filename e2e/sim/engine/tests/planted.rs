@@ -11,12 +11,22 @@
     reason = "this is how a test fails"
 )]
 
+#[path = "planted/events.rs"]
+mod events;
+#[path = "planted/families.rs"]
+mod families;
 #[path = "planted/fence.rs"]
 mod fence;
+#[path = "planted/late.rs"]
+mod late;
+#[path = "planted/paused.rs"]
+mod paused;
 #[path = "planted/providers.rs"]
 mod providers;
 #[path = "planted/requests.rs"]
 mod requests;
+#[path = "planted/watches.rs"]
+mod watches;
 
 use std::sync::Arc;
 
@@ -27,7 +37,7 @@ use ccm_simulation::{
     random,
     run::{Plan, run},
     scenarios::{self, Scenario},
-    steps::{Step, Timed},
+    steps::{Step, Timed, Trouble},
     tap::Wiretap,
     world::Plant,
 };
@@ -64,13 +74,51 @@ fn must_find_in(plant: &Plant, scenario: &Scenario, rules: &[Rule]) {
     assert!(rules.contains(&rule), "{name}, {at}: {rule:?}");
 }
 
-/// A defect of the provider is found.
-fn must_find(craft: impl Craft + 'static, scenario: &str, rules: &[Rule]) {
-    let plant = Plant {
+/// The rule that a plan violates, if any.
+fn violated(plan: &Plan, plant: &Plant) -> Option<Rule> {
+    let report = run(plan, plant).unwrap();
+    report.violation.map(|violation| violation.rule)
+}
+
+/// The defect shows with the trouble as the first event, and without any, or with one of the
+/// `others`, it does not. Nothing shows without the defect.
+fn shows_only_with(
+    trouble: Trouble,
+    others: &[Trouble],
+    plant: impl Fn() -> Plant,
+    scenario: &Scenario,
+    rules: &[Rule],
+) {
+    let with = |trouble: Trouble| {
+        let mut plan = scenario.plan.clone();
+        plan.events.insert(0, Timed::trouble(0, trouble));
+        plan
+    };
+    assert_eq!(violated(&scenario.plan, &plant()), None, "without trouble");
+    for other in others {
+        let plan = with(other.clone());
+        assert_eq!(violated(&plan, &plant()), None, "with {other:?}");
+    }
+    let plan = with(trouble);
+    assert_eq!(violated(&plan, &Plant::none()), None, "without the defect");
+    let report = run(&plan, &plant()).unwrap();
+    let violation = report
+        .violation
+        .unwrap_or_else(|| panic!("{}", report.trace));
+    assert!(rules.contains(&violation.rule), "{violation}");
+}
+
+/// A defect of the provider.
+fn crafted(craft: impl Craft + 'static) -> Plant {
+    Plant {
         craft: Arc::new(craft),
         wiretap: None,
-    };
-    must_find_in(&plant, &scenarios::named(scenario).unwrap(), rules);
+    }
+}
+
+/// A defect of the provider is found.
+fn must_find(craft: impl Craft + 'static, scenario: &str, rules: &[Rule]) {
+    must_find_in(&crafted(craft), &scenarios::named(scenario).unwrap(), rules);
 }
 
 /// What stands between the manager and the API server.

@@ -10,7 +10,9 @@ use std::{
 };
 
 use ccm_core::{
-    cloud::{CloudError, CloudResult, LoadBalancerName, Power, Presence, Route},
+    cloud::{
+        CloudError, CloudPodCidrs, CloudResult, LoadBalancerName, Note, Power, Presence, Route,
+    },
     kube::{LoadBalancerIngress, LoadBalancerStatus, Node, Service},
 };
 
@@ -121,6 +123,19 @@ pub trait Craft: Send + Sync {
         route
     }
 
+    /// The ranges of the pods of a machine.
+    fn ranges(&self, machine: &Machine) -> CloudPodCidrs {
+        CloudPodCidrs {
+            cidrs: machine.ranges.clone(),
+            routed: true,
+        }
+    }
+
+    /// What users should know of a load balancer that was made.
+    fn notes(&self) -> Vec<Note> {
+        Vec::new()
+    }
+
     /// What passes before each call that changes something.
     fn pause(&self) -> Duration {
         Duration::ZERO
@@ -156,9 +171,19 @@ pub fn specs(service: &Service, name: &str, members: BTreeSet<String>) -> Vec<Sp
         })
         .collect();
     let ranges = service.spec.load_balancer_source_ranges.clone();
-    let everybody = || vec!["0.0.0.0/0".to_owned()];
+    let dual = service
+        .spec
+        .ip_families
+        .iter()
+        .any(|family| family == "IPv6");
+    let all: &[&str] = if dual {
+        &["0.0.0.0/0", "::/0"]
+    } else {
+        &["0.0.0.0/0"]
+    };
+    let everybody = || all.iter().map(|range| (*range).to_owned()).collect();
     vec![
-        Spec::Address,
+        Spec::Address { dual },
         Spec::Firewall {
             ports: ports.iter().map(|port| port.port).collect(),
             ranges: ranges
@@ -216,15 +241,18 @@ pub fn removal(have: &Parts) -> Vec<Action> {
     Vec::new()
 }
 
-/// The status of the parts: the address, if it is there.
+/// The status of the parts: the addresses, if they are there.
 pub fn status(have: &Parts) -> LoadBalancerStatus {
+    let shown = |ip: &String| LoadBalancerIngress {
+        ip: Some(ip.clone()),
+        ..LoadBalancerIngress::default()
+    };
     let address = have.get(&PartKind::Address);
     LoadBalancerStatus {
         ingress: address.map(|part| {
-            vec![LoadBalancerIngress {
-                ip: Some(part.ip.clone()),
-                ..LoadBalancerIngress::default()
-            }]
+            let ips = [&part.ip, &part.ip6];
+            let ips = ips.into_iter().filter(|ip| !ip.is_empty());
+            ips.map(shown).collect()
         }),
     }
 }

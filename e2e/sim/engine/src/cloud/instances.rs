@@ -1,11 +1,12 @@
-//! Machines.
+//! Machines, and the ranges that the cloud gives their pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use ccm_core::{
     cloud::{
-        Class, CloudError, CloudResult, InstanceMetadata, Instances, Presence, ProviderId, Read,
+        Class, CloudError, CloudPodCidrs, CloudResult, InstanceMetadata, Instances,
+        MachinePodCidrs, Presence, ProviderId, Read,
     },
     kube::Node,
 };
@@ -88,13 +89,34 @@ impl Instances for Provider {
             .zip(nodes)
             .map(|(answer, node)| match answer? {
                 Some(machine) => metadata(&machine).map(Some),
-                None => Err(CloudError::new(
-                    Class::NotFound,
-                    format!("no machine for {}", node.name()),
-                )),
+                None => Err(no_machine(node)),
             })
             .collect()
     }
+}
+
+#[async_trait]
+impl MachinePodCidrs for Provider {
+    async fn pod_cidrs(&self, nodes: &[Arc<Node>]) -> Vec<CloudResult<CloudPodCidrs>> {
+        let what = format!("describe-ranges {}", names(nodes));
+        let all = self.session.read(what, |model| {
+            let machines = &model.machines;
+            Ok(nodes.iter().map(|node| machine(machines, node)).collect())
+        });
+        let all: Vec<CloudResult<Option<Machine>>> = each(nodes, all.await);
+        let craft = self.session.craft();
+        all.into_iter()
+            .zip(nodes)
+            .map(|(answer, node)| match answer? {
+                Some(machine) => Ok(craft.ranges(&machine)),
+                None => Err(no_machine(node)),
+            })
+            .collect()
+    }
+}
+
+fn no_machine(node: &Node) -> CloudError {
+    CloudError::new(Class::NotFound, format!("no machine for {}", node.name()))
 }
 
 fn metadata(machine: &Machine) -> CloudResult<InstanceMetadata> {

@@ -60,20 +60,21 @@ impl Session {
     /// # Errors
     /// What the cloud or the fence says, or what strikes the call.
     pub async fn apply(&self, action: Action) -> CloudResult<Option<Part>> {
-        match &action {
+        match action {
             Action::Create(name, owner, spec) => {
-                let what = format!("create-{} {name} {}", spec.kind().as_str(), shown(spec));
-                let made = self.write(what, |model| model.create(name, owner, spec.clone()));
+                let what = format!("create-{} {name} {}", spec.kind().as_str(), shown(&spec));
+                let made = self.write(what, move |model| model.create(&name, &owner, spec));
                 made.await.map(Some)
             }
             Action::Change(name, spec) => {
-                let what = format!("change-{} {name} {}", spec.kind().as_str(), shown(spec));
-                let made = self.write(what, |model| model.change(name, spec.clone()));
+                let what = format!("change-{} {name} {}", spec.kind().as_str(), shown(&spec));
+                let made = self.write(what, move |model| model.change(&name, spec));
                 made.await.map(Some)
             }
             Action::Delete(kind, name) => {
                 let what = format!("delete-{} {name}", kind.as_str());
-                self.write(what, |model| model.delete(*kind, name)).await?;
+                let gone = self.write(what, move |model| model.delete(kind, &name));
+                gone.await?;
                 Ok(None)
             }
         }
@@ -130,7 +131,8 @@ fn absorb(have: &mut Parts, action: &Action, made: Option<Part>) {
 
 fn shown(spec: &Spec) -> String {
     match spec {
-        Spec::Address => String::new(),
+        Spec::Address { dual: false } => String::new(),
+        Spec::Address { dual: true } => "dual".to_owned(),
         Spec::Firewall { ports, ranges } => format!("{ports:?} from {ranges:?}"),
         Spec::Backends { members } => {
             let members: Vec<&str> = members.iter().map(String::as_str).collect();
@@ -168,7 +170,7 @@ impl Provider {
             .await?;
         Ok(Ensured::Ready {
             status: status(&have),
-            notes: Vec::new(),
+            notes: craft.notes(),
         })
     }
 }

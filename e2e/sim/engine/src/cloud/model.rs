@@ -32,6 +32,8 @@ pub struct Machine {
     pub state: State,
     /// Its address.
     pub ip: String,
+    /// The ranges of its pods, one a family, where the cloud hands them out.
+    pub ranges: Vec<String>,
 }
 
 impl Machine {
@@ -84,7 +86,10 @@ pub struct Port {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spec {
     /// An address; the cloud chooses it.
-    Address,
+    Address {
+        /// Whether it has one of the second family as well.
+        dual: bool,
+    },
     /// Ports and the ranges of clients.
     Firewall {
         /// The ports.
@@ -112,7 +117,7 @@ impl Spec {
     /// Which kind of part it describes.
     pub const fn kind(&self) -> PartKind {
         match self {
-            Self::Address => PartKind::Address,
+            Self::Address { .. } => PartKind::Address,
             Self::Firewall { .. } => PartKind::Firewall,
             Self::Backends { .. } => PartKind::Backends,
             Self::Head { .. } => PartKind::Head,
@@ -131,6 +136,15 @@ pub struct Part {
     pub spec: Spec,
     /// The address that the cloud chose; empty for other kinds.
     pub ip: String,
+    /// The address of the second family; empty without one.
+    pub ip6: String,
+}
+
+impl Part {
+    /// Whether the address is this part's.
+    pub fn has_ip(&self, ip: &str) -> bool {
+        !ip.is_empty() && [self.ip.as_str(), self.ip6.as_str()].contains(&ip)
+    }
 }
 
 /// A route that exists.
@@ -170,6 +184,10 @@ impl Model {
             name: name.to_owned(),
             state: State::Running,
             ip: format!("10.0.{}.{}", number / 250, number % 250 + 1),
+            ranges: vec![
+                format!("10.244.{}.0/24", number % 256),
+                format!("fd00:10:244:{number:x}::/64"),
+            ],
         };
         self.machines.insert(machine.id.clone(), machine.clone());
         machine
@@ -209,18 +227,20 @@ impl Model {
             .with_code("AlreadyExists"));
         }
         self.check_references(&spec)?;
-        let ip = match spec {
-            Spec::Address => {
-                let number = self.number();
-                format!("198.51.{}.{}", 100 + number / 250, number % 250 + 1)
+        let (mut ip, mut ip6) = (String::new(), String::new());
+        if let Spec::Address { dual } = spec {
+            let number = self.number();
+            ip = format!("198.51.{}.{}", 100 + number / 250, number % 250 + 1);
+            if dual {
+                ip6 = format!("2001:db8::{number:x}");
             }
-            _ => String::new(),
-        };
+        }
         let part = Part {
             name: name.to_owned(),
             owner: owner.to_owned(),
             spec,
             ip,
+            ip6,
         };
         self.parts.insert(key, part.clone());
         Ok(part)
@@ -233,8 +253,16 @@ impl Model {
     pub fn change(&mut self, name: &str, spec: Spec) -> CloudResult<Part> {
         self.check_references(&spec)?;
         let kind = spec.kind();
+        let number = self.number();
         let part = self.parts.get_mut(&(kind, name.to_owned()));
         let part = part.ok_or_else(|| not_found(kind, name))?;
+        match spec {
+            Spec::Address { dual: true } if part.ip6.is_empty() => {
+                part.ip6 = format!("2001:db8::{number:x}");
+            }
+            Spec::Address { dual: false } => part.ip6.clear(),
+            _ => {}
+        }
         part.spec = spec;
         Ok(part.clone())
     }
@@ -353,7 +381,9 @@ mod tests {
             Some(Class::NotFound)
         );
         let members = BTreeSet::new();
-        model.create("a", "u", Spec::Address).unwrap();
+        model
+            .create("a", "u", Spec::Address { dual: false })
+            .unwrap();
         model.create("a", "u", Spec::Backends { members }).unwrap();
         model.create("a", "u", head.clone()).unwrap();
         assert_eq!(class(model.create("a", "u", head)), Some(Class::Conflict));

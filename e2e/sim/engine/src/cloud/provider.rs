@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccm_core::cloud::{Cloud, Factory, Instances, LoadBalancers, Routes};
+use ccm_core::cloud::{Cloud, Factory, Instances, LoadBalancers, NodeIpamPolicy, PodCidrs, Routes};
 
 use super::{Craft, MemCloud, Session, session::Lines};
 use crate::process::Process;
@@ -15,6 +15,8 @@ pub const NAME: &str = "memory";
 pub struct Provider {
     /// The way to the cloud.
     pub session: Session,
+    /// Whether the ranges of pods are the cloud's: not every manager may have them from there.
+    pub policy: NodeIpamPolicy,
 }
 
 impl Cloud for Provider {
@@ -33,6 +35,14 @@ impl Cloud for Provider {
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         Some(Arc::new(self.clone()))
     }
+
+    fn pod_cidrs(&self) -> Option<PodCidrs> {
+        Some(PodCidrs::Copied(Arc::new(self.clone())))
+    }
+
+    fn node_ipam_policy(&self) -> NodeIpamPolicy {
+        self.policy
+    }
 }
 
 /// The factory for one process.
@@ -41,6 +51,7 @@ pub fn factory(
     lines: Lines,
     process: Arc<Process>,
     craft: Arc<dyn Craft>,
+    policy: NodeIpamPolicy,
 ) -> Factory {
     Factory {
         name: NAME,
@@ -52,7 +63,7 @@ pub fn factory(
                 build.fence,
                 Arc::clone(&craft),
             );
-            Box::pin(async move { Ok(Arc::new(Provider { session }) as Arc<dyn Cloud>) })
+            Box::pin(async move { Ok(Arc::new(Provider { session, policy }) as Arc<dyn Cloud>) })
         }),
     }
 }

@@ -50,12 +50,13 @@ impl Routes for Provider {
         let mut answers = Vec::new();
         for wanted in routes {
             let (cidr, node) = (&wanted.route.destination_cidr, &wanted.route.target_node);
-            let made = self
-                .session
-                .write(format!("create-route {cidr} {node}"), |model| {
-                    let id = wanted.provider_id.as_deref();
-                    model.add_route(&name(wanted), cidr, node, id)
-                });
+            let what = format!("create-route {cidr} {node}");
+            let wanted = wanted.clone();
+            let made = self.session.write(what, move |model| {
+                let (cidr, node) = (&wanted.route.destination_cidr, &wanted.route.target_node);
+                let id = wanted.provider_id.as_deref();
+                model.add_route(&name(&wanted), cidr, node, id)
+            });
             answers.push(made.await);
         }
         answers
@@ -65,8 +66,9 @@ impl Routes for Provider {
         let mut answers = Vec::new();
         for route in routes {
             let what = format!("delete-route {} {}", route.destination_cidr, route.name);
-            let gone = self.session.write(what, |model| {
-                model.routes.remove(&route.name);
+            let name = route.name.clone();
+            let gone = self.session.write(what, move |model| {
+                model.routes.remove(&name);
                 Ok(())
             });
             answers.push(gone.await);

@@ -80,8 +80,9 @@ impl Session {
         what: String,
         read: impl FnOnce(&Model) -> CloudResult<T>,
     ) -> CloudResult<T> {
+        self.lines.judge.tried(&what);
         self.process.gate().await;
-        self.call(Kind::CloudRead, what, || {
+        self.call(Kind::CloudRead, what, |_| {
             let own = *self.own.lock().unwrap_or_else(PoisonError::into_inner);
             read(&self.cloud.seen(own))
         })
@@ -92,11 +93,12 @@ impl Session {
     ///
     /// # Errors
     /// The fence, what `write` says, or what strikes the call.
-    pub async fn write<T>(
+    pub async fn write<T: Send + 'static>(
         &self,
         what: String,
-        write: impl FnOnce(&mut Model) -> CloudResult<T>,
+        write: impl FnOnce(&mut Model) -> CloudResult<T> + Send + 'static,
     ) -> CloudResult<T> {
+        self.lines.judge.tried(&what);
         self.rest(self.craft.pause()).await;
         self.process.gate().await;
         if self.craft.heeds_fence() {
@@ -107,21 +109,48 @@ impl Session {
             .judge
             .cloud_write_begins(&self.process, &what, passable);
         let text = what.clone();
-        self.call(Kind::CloudWrite, what, || {
-            let before = self.cloud.now();
-            let result = self.cloud.change(write);
-            *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            self.lines.judge.cloud_written(&text, &before);
-            result
+        self.call(Kind::CloudWrite, what, |late| match late {
+            None => {
+                let result = self.change(&text, write, false);
+                *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                result
+            }
+            Some(time) => {
+                let session = self.clone();
+                self.lines.fates.later(time, async move {
+                    let how = match session.change(&text, write, true) {
+                        Ok(_) => "ok".to_owned(),
+                        Err(error) => error.to_string(),
+                    };
+                    let trace = &session.lines.trace;
+                    trace.world(format!(
+                        "{text} takes place, long after its time-out: {how}"
+                    ));
+                });
+                Err(CloudError::transient("not yet"))
+            }
         })
         .await
     }
 
+    fn change<T>(
+        &self,
+        what: &str,
+        write: impl FnOnce(&mut Model) -> CloudResult<T>,
+        late: bool,
+    ) -> CloudResult<T> {
+        let before = self.cloud.now();
+        let result = self.cloud.change(write);
+        self.lines.judge.cloud_written(what, &before, late);
+        result
+    }
+
+    /// `act` is told how late it is to take effect, if it is.
     async fn call<T>(
         &self,
         kind: Kind,
         what: String,
-        act: impl FnOnce() -> CloudResult<T>,
+        act: impl FnOnce(Option<Duration>) -> CloudResult<T>,
     ) -> CloudResult<T> {
         let Lines {
             trace,
@@ -147,14 +176,22 @@ impl Session {
             end(&format!("struck: {error}"));
             return Err(error);
         }
-        let result = act();
+        let late = match blow {
+            Some(Blow::Late(time)) => Some(time),
+            _ => None,
+        };
+        let result = act(late);
         if blow == Some(Blow::CrashAfter) {
             end("done, process died");
             self.process.die().await;
         }
         self.rest(half).await;
-        if matches!(blow, Some(Blow::Lost | Blow::BrokenAfter)) {
-            end("done, answer lost");
+        self.process.gate().await;
+        if matches!(blow, Some(Blow::Lost | Blow::BrokenAfter | Blow::Late(_))) {
+            end(match late {
+                None => "done, answer lost",
+                Some(_) => "timed out, to be done later",
+            });
             return Err(CloudError::transient(format!("{what}: timed out")));
         }
         match &result {
@@ -183,9 +220,12 @@ fn refusal(blow: Blow, what: &str) -> Option<CloudError> {
         Blow::Throttled(after) => (Class::Throttled { after: Some(after) }, "slow down"),
         Blow::Denied => (Class::Quota, "limit reached"),
         Blow::Broken => (Class::Transient, "connection reset"),
-        Blow::CrashBefore | Blow::CrashAfter | Blow::Lost | Blow::BrokenAfter | Blow::Slow(_) => {
-            return None;
-        }
+        Blow::CrashBefore
+        | Blow::CrashAfter
+        | Blow::Lost
+        | Blow::Late(_)
+        | Blow::BrokenAfter
+        | Blow::Slow(_) => return None,
     };
     Some(CloudError::new(class, format!("{what}: {text}")))
 }

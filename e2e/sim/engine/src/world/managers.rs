@@ -12,22 +12,30 @@ use ccm_core::{
     runtime::{Clock, Manager, ManagerError, Random},
 };
 use jiff::SignedDuration;
+use serde_json::{Value, json};
 use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep_until},
+    task::{JoinHandle, yield_now},
+    time::{Instant, advance, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::World;
 use crate::{
     cloud::{factory, provider},
-    judge::Rule,
+    judge::{
+        Rule,
+        lease::{self, LEASE},
+    },
     process::Process,
+    steps::Who,
     tap::Tap,
 };
 
 /// While a name is waited for, how often is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// More tasks than a request passes within a manager.
+const HOPS: usize = 32;
 
 /// One place where a manager runs, with one life after the other.
 pub(super) struct Replica {
@@ -71,6 +79,7 @@ impl World {
             self.lines.clone(),
             Arc::clone(&process),
             Arc::clone(&self.plant.craft),
+            self.options.network.policy(),
         );
         let tap = Tap::new(
             self.kube.clone(),
@@ -89,8 +98,9 @@ impl World {
         let stop = CancellationToken::new();
         self.lines.trace.world(format!("manager p{number} starts"));
         let (told, run) = (Arc::clone(&self.death), manager.run(stop.clone()));
+        let main = Arc::clone(&process);
         let task = tokio::spawn(async move {
-            let ended = run.await;
+            let ended = main.main(run).await;
             told.notify_one();
             ended
         });
@@ -119,6 +129,37 @@ impl World {
             life.is_some_and(|life| self.lines.judge.leads(life.process.number))
         };
         self.replicas.iter().position(leads).unwrap_or_default()
+    }
+
+    /// The process of the manager that leads, or of one that stands by.
+    pub(super) fn process(&self, who: Who) -> Option<&Process> {
+        let leader = self.leader();
+        let index = match who {
+            Who::Standby if self.replicas.len() > 1 => (0..).find(|index| *index != leader)?,
+            Who::Leader | Who::Standby => leader,
+        };
+        let life = self.replicas.get(index)?.life.as_ref()?;
+        Some(&life.process)
+    }
+
+    /// All managers stop, and the clock jumps.
+    pub(super) async fn suspend(&self, time: Duration) {
+        // What was handed on within a manager has no time between two machines: it goes out first.
+        for _ in 0..HOPS {
+            yield_now().await;
+        }
+        let (resource, namespace, name) = LEASE;
+        let lease = self.kube.get(resource, namespace, name);
+        if let Some(mut lease) = lease.filter(|lease| lease::duration(lease) <= time)
+            && let Some(spec) = lease.pointer_mut("/spec").and_then(Value::as_object_mut)
+        {
+            self.lines.trace.world("another manager takes the lease");
+            spec.insert("holderIdentity".to_owned(), json!("another"));
+            if let Err(error) = self.kube.apply_direct(lease) {
+                self.lines.trace.world(format!("refused: {error:?}"));
+            }
+        }
+        advance(time).await;
     }
 
     /// Kills the manager that leads.
@@ -258,6 +299,8 @@ impl World {
             .any(|replica| replica.living().is_none())
         {
             Some("a manager is dead")
+        } else if self.lines.fates.has_late() {
+            Some("an effect is to come")
         } else if self.replicas.len() > 1 && !self.replicas.iter().any(leads) {
             Some("no manager leads")
         } else {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
+use ccm_core::cloud::NodeIpamPolicy;
 use ccm_kubesim::{ExpiredStyle, KubeSim};
 use serde_json::json;
 use tokio::{sync::Notify, time::Instant};
@@ -27,7 +28,7 @@ use crate::{
     },
     fate::{Fates, Latency},
     judge::Judge,
-    objects::{CLUSTER_CIDR, NAMESPACE},
+    objects::{CLUSTER_CIDR, CLUSTER_CIDR_6, NAMESPACE},
     steps::Trouble,
     tap::Wiretap,
     trace::Trace,
@@ -63,11 +64,24 @@ pub enum Network {
     Allocated,
     /// As [`Routes`](Self::Routes); routes follow the Nodes' events.
     Watched,
+    /// As [`Allocated`](Self::Allocated), of both families; Services have both, too.
+    Dual,
+    /// The cloud gave its machines ranges of both families and routes to them; they are copied.
+    Copied,
 }
 
 impl Network {
+    /// Ranges of the cloud are for managers that know them from their own clouds.
+    const fn policy(self) -> NodeIpamPolicy {
+        match self {
+            Self::Copied => NodeIpamPolicy::Gcp,
+            _ => NodeIpamPolicy::Kubernetes,
+        }
+    }
+
     fn flags(self) -> Vec<String> {
         let ranges = format!("--cluster-cidr={CLUSTER_CIDR}");
+        let both = format!("--cluster-cidr={CLUSTER_CIDR},{CLUSTER_CIDR_6}");
         match self {
             Self::None => vec!["--configure-cloud-routes=false".to_owned()],
             Self::Routes => vec![ranges],
@@ -77,6 +91,13 @@ impl Network {
                     .to_owned(),
             ],
             Self::Allocated => vec![ranges, "--allocate-node-cidrs=true".to_owned()],
+            Self::Dual => vec![both, "--allocate-node-cidrs=true".to_owned()],
+            Self::Copied => vec![
+                both,
+                "--allocate-node-cidrs=true".to_owned(),
+                "--cidr-allocator-type=CloudAllocator".to_owned(),
+                "--configure-cloud-routes=false".to_owned(),
+            ],
         }
     }
 }
@@ -143,10 +164,14 @@ impl World {
     /// # Errors
     /// The API refuses the first objects.
     pub fn new(options: Options, plant: Plant) -> Result<Self> {
-        let kube = KubeSim::new(ccm_kubesim::Options {
+        let mut server = ccm_kubesim::Options {
             seed: options.seed,
             ..Default::default()
-        });
+        };
+        if options.network == Network::Dual {
+            server.service_cidrs.push("fd00:10:96::/112".parse()?);
+        }
+        let kube = KubeSim::new(server);
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE },
         });
@@ -188,7 +213,7 @@ impl World {
     }
 
     /// Something goes wrong.
-    pub fn trouble(&mut self, trouble: &Trouble) {
+    pub async fn trouble(&mut self, trouble: &Trouble) {
         self.lines.trace.world(format!("{trouble:?}"));
         let faults = self.kube.faults();
         match trouble {
@@ -202,6 +227,12 @@ impl World {
                 {
                     life.process.freeze(true);
                     replica.frozen_until = Some(Instant::now() + *time);
+                }
+            }
+            Trouble::Suspend(time) => self.suspend(*time).await,
+            Trouble::Hush(who, resource, hush, time) => {
+                if let Some(process) = self.process(*who) {
+                    process.hush(resource, Instant::now() + *time, *hush);
                 }
             }
             Trouble::DelayWatches(resource, delay) => faults.delay_watches(Some(resource), *delay),
@@ -229,6 +260,7 @@ impl World {
             replica.frozen_until = None;
             if let Some(life) = &replica.life {
                 life.process.freeze(false);
+                life.process.hear();
             }
         }
     }
@@ -238,7 +270,7 @@ impl World {
 fn populated() -> ccm_core::cloud::CloudResult<Model> {
     let mut model = Model::default();
     model.launch(FOREIGN_MACHINE);
-    model.create("theirs", FOREIGN, Spec::Address)?;
+    model.create("theirs", FOREIGN, Spec::Address { dual: false })?;
     let members = std::collections::BTreeSet::from(["mem:///m-0001".to_owned()]);
     model.create("theirs", FOREIGN, Spec::Backends { members })?;
     let head = Spec::Head {
@@ -247,7 +279,13 @@ fn populated() -> ccm_core::cloud::CloudResult<Model> {
         backends: "theirs".to_owned(),
     };
     model.create("theirs", FOREIGN, head)?;
-    for (name, range) in [("default", "0.0.0.0/0"), ("theirs", "10.243.7.0/24")] {
+    let routes = [
+        ("default", "0.0.0.0/0"),
+        ("default-6", "::/0"),
+        ("theirs", "10.243.7.0/24"),
+        ("theirs-6", "fd00:10:243:7::/64"),
+    ];
+    for (name, range) in routes {
         model.add_route(name, range, FOREIGN_MACHINE, None)?;
     }
     Ok(model)

@@ -135,7 +135,9 @@ impl World {
                     self.lines.trace.world(format!("{name} registers"));
                     let ranges = match self.options.network {
                         Network::Routes | Network::Watched => self.free_range(),
-                        Network::None | Network::Allocated => None,
+                        Network::None | Network::Allocated | Network::Dual | Network::Copied => {
+                            None
+                        }
                     };
                     self.apply(objects::node(name, ranges.as_deref()));
                 }
@@ -208,7 +210,8 @@ impl World {
 
     fn create_service(&self, name: &str, ports: &[i32], class: Option<&str>) {
         if self.kube.get("services", NAMESPACE, name).is_none() {
-            self.apply(objects::service(name, ports, class));
+            let dual = self.options.network == Network::Dual;
+            self.apply(objects::service(name, ports, class, dual));
         }
     }
 

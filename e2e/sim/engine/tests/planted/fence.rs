@@ -130,3 +130,20 @@ fn a_leader_that_missed_the_loss_of_its_lease_is_found() {
         &[Rule::Fence],
     );
 }
+
+/// No call of the cloud tells it: Nodes are written to.
+#[test]
+fn a_leader_that_writes_to_the_api_server_after_the_loss_of_its_lease_is_found() {
+    use Step::Join;
+    let mut scenario = scenario(
+        "leader-for-long",
+        &[(0, Join("n1"))],
+        &[(90_000, Join("n2"))],
+    );
+    scenario.plan.replicas = 2;
+    must_find_in(
+        &tapped(BelievesThatItLeads::default()),
+        &scenario,
+        &[Rule::Fence],
+    );
+}

@@ -18,6 +18,7 @@ use ccm_simulation::{
         craft::{Action, Parts, removal},
         model::{Machine, Part, PartKind, State},
     },
+    crash,
     judge::Rule,
     random,
     report::Failure,
@@ -28,7 +29,7 @@ use ccm_simulation::{
     world::Plant,
 };
 
-use crate::{SEEDS, must_find, must_find_in, scenario};
+use crate::{SEEDS, crafted, must_find, must_find_in, scenario};
 
 struct ForgetsTheFirewall;
 
@@ -134,6 +135,35 @@ fn a_failing_seed_is_shrunk_and_told_with_the_command_to_replay_it() {
     let again = run(&keep(&plan, &failure.kept), &plant).unwrap();
     assert_eq!(again.trace, failure.trace);
     assert_eq!(again.violation.unwrap().rule, Rule::WrongDeletion);
+}
+
+/// A crash point is told as a seed is.
+#[test]
+fn a_failing_crash_point_is_shrunk_and_told_with_the_command_to_replay_it() {
+    use Step::{Annotate, Delete};
+    let before = [(0, Step::Join("n1")), (0, Step::Create("s1", &[80]))];
+    let events = [(0, Annotate("s1", "x")), (1_000, Delete("s1"))];
+    let scenario = scenario("annotated", &before, &events);
+    let points = crash::enumerate(&scenario.plan, &Plant::none()).unwrap();
+    let plant = crafted(ForgetsTheFirewall);
+    let plan = crash::plan_at(&scenario.plan, points.last().unwrap());
+    let report = run(&plan, &plant).unwrap();
+    let failure = Failure::of("annotated", &plan, &plant, &report).unwrap();
+    let failure = failure.unwrap();
+    let text = failure.to_string();
+    println!("{text}");
+    let (number, _) = plan.blow.unwrap();
+    assert!(text.starts_with("annotated: FinalizerLast at "), "{text}");
+    assert!(
+        text.contains(&format!("\n  CrashAfter at operation {number}\n")),
+        "{text}"
+    );
+    assert!(text.contains("1 of 2 events are enough:"), "{text}");
+    let command = format!("cargo xtask sim --scenario annotated --crash after:{number} --keep 1");
+    assert!(text.contains(&command), "{text}");
+    let again = run(&keep(&plan, &failure.kept), &plant).unwrap();
+    assert_eq!(again.trace, failure.trace);
+    assert_eq!(again.violation.unwrap().rule, Rule::FinalizerLast);
 }
 
 struct UnreadIsAbsent;

@@ -5,137 +5,27 @@
 //! after. A [`Wiretap`] may answer instead of the server or swallow watch events: only planted
 //! defects do.
 
+mod call;
+
 use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use axum::body::Body;
 use bytes::Bytes;
 use ccm_kubesim::{KubeSim, Verb};
-use futures::StreamExt as _;
-use http::{Method, Request, Response, StatusCode, header};
+use futures::{StreamExt as _, stream};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::{BoxError, ServiceExt as _};
 
+pub use self::call::ApiCall;
 use crate::{cloud::session::Lines, fate::Blow, process::Process, trace::Kind};
-
-/// A request, as the rules and the record see it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ApiCall {
-    /// What it wants to do.
-    pub verb: Verb,
-    /// Plural with group, `leases.coordination.k8s.io`.
-    pub resource: String,
-    /// Namespace, or empty.
-    pub namespace: String,
-    /// Name, or empty.
-    pub name: String,
-    /// Subresource, or empty.
-    pub subresource: String,
-    /// The body, `Null` without one.
-    pub body: Value,
-}
-
-impl ApiCall {
-    fn of(method: &Method, uri: &http::Uri, body: &[u8]) -> Self {
-        let mut words = uri.path().split('/').filter(|word| !word.is_empty());
-        let group = match words.next() {
-            Some("apis") => {
-                let group = words.next().unwrap_or_default();
-                words.next();
-                format!(".{group}")
-            }
-            Some("api") => {
-                words.next();
-                String::new()
-            }
-            _ => String::new(),
-        };
-        let mut rest: Vec<&str> = words.collect();
-        let mut namespace = String::new();
-        if rest.first() == Some(&"namespaces") && rest.len() > 2 {
-            namespace = rest.remove(1).to_owned();
-            rest.remove(0);
-        }
-        let word = |index: usize| rest.get(index).copied().unwrap_or_default().to_owned();
-        let (resource, name, subresource) = (word(0) + &group, word(1), word(2));
-        let watches = uri
-            .query()
-            .is_some_and(|query| query.split('&').any(|part| part.starts_with("watch=")));
-        let verb = match *method {
-            Method::POST => Verb::Create,
-            Method::PUT => Verb::Update,
-            Method::PATCH => Verb::Patch,
-            Method::DELETE => Verb::Delete,
-            _ if watches => Verb::Watch,
-            _ if name.is_empty() => Verb::List,
-            _ => Verb::Get,
-        };
-        Self {
-            verb,
-            resource,
-            namespace,
-            name,
-            subresource,
-            body: serde_json::from_slice(body).unwrap_or(Value::Null),
-        }
-    }
-
-    fn kind(&self) -> Kind {
-        // Reviews ask and change nothing.
-        let asks = self.resource.contains("reviews.");
-        if self.verb.is_write() && !asks {
-            Kind::ApiWrite
-        } else {
-            Kind::ApiRead
-        }
-    }
-
-    /// The request in one line.
-    pub fn text(&self) -> String {
-        let slash = |text: &str| if text.is_empty() { "" } else { "/" };
-        let mut text = format!(
-            "{} {}{}{} {}{}{}",
-            self.verb.as_str(),
-            self.resource,
-            slash(&self.subresource),
-            self.subresource,
-            self.namespace,
-            slash(&self.namespace),
-            self.name,
-        );
-        match self.verb {
-            Verb::Patch => {
-                let mut fields = Vec::new();
-                fields_of(&self.body, "", 2, &mut fields);
-                text = format!("{text} {}", fields.join(","));
-            }
-            Verb::Create => {
-                let reason = self.body.get("reason").and_then(Value::as_str);
-                text = format!("{text} {}", reason.unwrap_or_default());
-            }
-            _ => {}
-        }
-        text
-    }
-}
-
-/// The paths of the fields of a patch.
-fn fields_of(value: &Value, path: &str, depth: usize, into: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) if depth > 0 && !fields.is_empty() => {
-            for (name, value) in fields {
-                let dot = if path.is_empty() { "" } else { "." };
-                fields_of(value, &format!("{path}{dot}{name}"), depth - 1, into);
-            }
-        }
-        _ => into.push(path.to_owned()),
-    }
-}
 
 /// Stands between a process and the API server.
 pub trait Wiretap: Send + Sync {
@@ -176,11 +66,19 @@ impl Tap {
     }
 
     async fn pass(self, request: Request<kube::client::Body>) -> Result<Response<Body>, BoxError> {
+        let unsent = self.process.is_frozen();
         self.process.gate().await;
+        if unsent {
+            return Err("the connection broke while the process was stopped".into());
+        }
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let call = ApiCall::of(&parts.method, &parts.uri, &body);
+        let call = ApiCall::of(self.process.number, &parts.method, &parts.uri, &body);
         let (kind, text) = (call.kind(), call.text());
+        if kind == Kind::ApiWrite {
+            self.lines.judge.api_write_begins(&self.process, &call);
+        }
+        self.lines.judge.tried(&text);
         let trace = &self.lines.trace;
         let index = trace.op(self.process.number, kind, text.clone());
         let blow = self.lines.fates.strike(index, kind, &text);
@@ -199,12 +97,21 @@ impl Tap {
             return struck(trace, index, refusal);
         }
         let request = Request::from_parts(parts, Body::from(body));
+        if let Some(Blow::Late(time)) = blow {
+            if kind == Kind::ApiWrite {
+                self.act_later(time, index, call, request);
+            }
+            self.rest(half).await;
+            self.process.gate().await;
+            return struck(trace, index, Refusal::answer(504, "Timeout", None));
+        }
         let response = self.act(&call, request).await;
         if blow == Some(Blow::CrashAfter) {
             trace.end(index, "done, process died");
             self.process.die().await;
         }
         self.rest(half).await;
+        self.process.gate().await;
         match blow {
             Some(Blow::Lost) => struck(trace, index, Refusal::answer(504, "Timeout", None)),
             Some(Blow::BrokenAfter) => struck(trace, index, Refusal::Broken),
@@ -242,13 +149,32 @@ impl Tap {
                 .judge
                 .api_written(&self.process, call, before, after);
         }
-        match (&self.wiretap, call.verb) {
-            (Some(wiretap), Verb::Watch) => Ok(filtered(response, Arc::clone(wiretap), call)),
-            _ => Ok(response),
+        if call.verb != Verb::Watch {
+            return Ok(response);
+        }
+        let response = heard(response, Arc::clone(&self.process), call);
+        match &self.wiretap {
+            Some(wiretap) => Ok(filtered(response, Arc::clone(wiretap), call)),
+            None => Ok(response),
         }
     }
 
-    async fn rest(&self, time: std::time::Duration) {
+    /// The request takes effect, or is refused, when nobody waits for it any more.
+    fn act_later(&self, time: Duration, index: u32, call: ApiCall, request: Request<Body>) {
+        let tap = self.clone();
+        self.lines.fates.later(time, async move {
+            let how = match tap.act(&call, request).await {
+                Ok(response) => response.status().to_string(),
+                Err(error) => error.to_string(),
+            };
+            let trace = &tap.lines.trace;
+            trace.world(format!(
+                "{index} takes place, long after its time-out: {how}"
+            ));
+        });
+    }
+
+    async fn rest(&self, time: Duration) {
         if !time.is_zero() {
             tokio::time::sleep(time).await;
         }
@@ -256,6 +182,41 @@ impl Tap {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// A watch as the process hears it: nothing arrives while it is stopped or its watches are held.
+fn heard(response: Response<Body>, process: Arc<Process>, call: &ApiCall) -> Response<Body> {
+    let resource = call.resource.clone();
+    response.map(|body| {
+        let watch = Some((body.into_data_stream(), process, resource));
+        let heard = stream::unfold(watch, |watch| async move {
+            let (mut events, process, resource) = watch?;
+            let event = events.next().await;
+            if !matches!(event, Some(Ok(_))) {
+                // All watches break at one moment, in an order that is nobody's: they are told one
+                // after the other, so that a run is the same each time.
+                tokio::time::sleep(turn(process.number, &resource)).await;
+            }
+            let event = event?;
+            process.gate().await;
+            let arrives = process.hears(&resource).await;
+            process.gate().await;
+            if arrives {
+                Some((event, Some((events, process, resource))))
+            } else {
+                let broken = axum::Error::new("the connection broke by a fault");
+                Some((Err(broken), None))
+            }
+        });
+        Body::from_stream(heard)
+    })
+}
+
+/// How long after a break a watch hears of it; no two of one manager, or of two that live at the
+/// same time, after the same time.
+fn turn(process: u32, resource: &str) -> Duration {
+    let place = u64::from(process % 4) * 2 + u64::from(resource == "services");
+    Duration::from_millis(place)
 }
 
 /// Takes out of a watch what the wiretap does not hand on: kubesim sends one event a chunk.
@@ -295,9 +256,12 @@ fn refusal(blow: Blow) -> Option<Refusal> {
         Blow::Internal => Refusal::answer(500, "InternalError", None),
         Blow::Denied => Refusal::answer(403, "Forbidden", None),
         Blow::Broken => Refusal::Broken,
-        Blow::CrashBefore | Blow::CrashAfter | Blow::Lost | Blow::BrokenAfter | Blow::Slow(_) => {
-            return None;
-        }
+        Blow::CrashBefore
+        | Blow::CrashAfter
+        | Blow::Lost
+        | Blow::Late(_)
+        | Blow::BrokenAfter
+        | Blow::Slow(_) => return None,
     })
 }
 
@@ -348,37 +312,5 @@ impl tower::Service<Request<kube::client::Body>> for Tap {
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         Box::pin(self.clone().pass(request))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_told_apart() {
-        let text = |method: Method, uri: &str, body: &str| {
-            ApiCall::of(&method, &uri.parse().unwrap(), body.as_bytes()).text()
-        };
-        assert_eq!(
-            text(
-                Method::PATCH,
-                "/api/v1/namespaces/shop/services/web/status?",
-                r#"{"metadata":{"uid":"1","finalizers":["a"]}}"#
-            ),
-            "patch services/status shop/web metadata.finalizers,metadata.uid"
-        );
-        assert_eq!(
-            text(Method::GET, "/api/v1/nodes?watch=true", ""),
-            "watch nodes "
-        );
-        assert_eq!(
-            text(
-                Method::GET,
-                "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ccm",
-                ""
-            ),
-            "get leases.coordination.k8s.io kube-system/ccm"
-        );
     }
 }
