@@ -13,6 +13,7 @@ mod node_writes;
 mod packed;
 mod service_writes;
 mod types;
+mod word;
 
 pub use cached::Cached;
 pub(crate) use client::sample_client_metrics;
@@ -32,3 +33,4 @@ pub use types::{
     NodeCondition, NodeMeta, NodeSpec, NodeStatus, Service, ServicePort, ServiceSpec,
     ServiceStatus, SessionAffinityConfig,
 };
+pub use word::Word;

@@ -12,7 +12,10 @@ use k8s_openapi::{
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::packed::{Addresses, StringMap};
+use super::{
+    packed::{Addresses, StringMap},
+    word::Word,
+};
 
 pub use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
 
@@ -92,7 +95,7 @@ pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
 
 fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NodeCondition>, D::Error> {
     let mut conditions = Vec::<NodeCondition>::deserialize(from)?;
-    conditions.retain(|c| READ_CONDITIONS.contains(&c.type_.as_str()));
+    conditions.retain(|c| READ_CONDITIONS.contains(&&*c.type_));
     conditions.shrink_to_fit();
     Ok(conditions)
 }
@@ -102,12 +105,12 @@ fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<NodeConditi
 pub struct NodeCondition {
     /// `Ready`, `NetworkUnavailable`, …
     #[serde(rename = "type")]
-    pub type_: String,
+    pub type_: Word,
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub status: Word,
     /// The reason that its owner gave.
     #[serde(default)]
-    pub reason: Option<String>,
+    pub reason: Option<Word>,
 }
 
 impl Node {
@@ -142,7 +145,7 @@ impl Node {
             .conditions
             .iter()
             .find(|c| c.type_ == type_)
-            .map(|c| c.status.as_str())
+            .map(|c| &*c.status)
     }
 }
 

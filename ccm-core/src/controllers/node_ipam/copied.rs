@@ -357,8 +357,8 @@ mod tests {
         let condition = json!(network_available(&node, now));
         assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:01Z");
         node.status.conditions.push(NodeCondition {
-            type_: NETWORK_UNAVAILABLE.to_owned(),
-            status: "True".to_owned(),
+            type_: NETWORK_UNAVAILABLE.into(),
+            status: "True".into(),
             reason: None,
         });
         assert_eq!(

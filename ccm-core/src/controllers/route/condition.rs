@@ -150,9 +150,9 @@ mod tests {
         node.status.conditions = condition
             .into_iter()
             .map(|(status, reason)| NodeCondition {
-                type_: NETWORK_UNAVAILABLE.to_owned(),
-                status: status.to_owned(),
-                reason: Some(reason.to_owned()),
+                type_: NETWORK_UNAVAILABLE.into(),
+                status: status.into(),
+                reason: Some(reason.into()),
             })
             .collect();
         node

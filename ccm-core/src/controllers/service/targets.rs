@@ -116,8 +116,8 @@ mod tests {
 
     fn not_ready(node: &mut Node) {
         node.status.conditions.push(NodeCondition {
-            type_: "Ready".to_owned(),
-            status: "False".to_owned(),
+            type_: "Ready".into(),
+            status: "False".into(),
             reason: None,
         });
     }
