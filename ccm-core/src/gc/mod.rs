@@ -14,13 +14,10 @@ use std::{
 };
 
 use crate::{
-    cloud::{CloudResult, Leftover, LeftoverKind, Leftovers, Owners, Removal, Writes},
-    controllers::{
-        route,
-        service::predicates::{has_cleanup_finalizer, is_load_balancer},
-    },
+    cloud::{Leftover, LeftoverKind, Leftovers, Owners, Removal, Writes},
+    controllers::service::predicates::{has_cleanup_finalizer, is_load_balancer},
     kube::{Node, Service},
-    plan::{listed_routes, route_text},
+    plan::{planned_routes, route_text},
     runtime::Fence,
     session::{Inputs, ListError, Session, SessionError},
 };
@@ -141,11 +138,9 @@ async fn remove(
 
 /// Routes that the route controller would remove.
 async fn routes(session: &Session, nodes: &[Arc<Node>]) -> Result<Vec<Leftover>, SessionError> {
-    let Some((routes, cidrs)) = listed_routes(session).await? else {
+    let Some(planned) = planned_routes(session, nodes).await? else {
         return Ok(Vec::new());
     };
-    let routes: CloudResult<_> = routes;
-    let planned = route::planned(nodes, &routes?, &cidrs);
     let leftover = |route: &crate::cloud::Route| Leftover {
         kind: LeftoverKind::Route,
         id: route_text(route),

@@ -27,7 +27,7 @@ use crate::{
 };
 
 pub use report::{Counts, NotPlanned, ObjectPlan, Problem, Report, Verdict};
-pub(crate) use routes::{listed as listed_routes, route_text};
+pub(crate) use routes::{planned as planned_routes, route_text};
 
 /// Plans everything that the manager's controllers would do if it started now.
 ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Report, nodes::patch};
 use crate::{
-    cloud::{CloudResult, RecordedWrite, Route},
+    cloud::{RecordedWrite, Route},
     config::ControllerName,
     controllers::route::{self, ClusterCidrs, RouteStart},
     kube::Node,
@@ -18,10 +18,9 @@ pub(super) async fn plan(
     nodes: &[Arc<Node>],
     report: &mut Report,
 ) -> Result<(), SessionError> {
-    let Some((routes, cidrs)) = listed(session).await? else {
+    let Some(planned) = planned(session, nodes).await? else {
         return Ok(());
     };
-    let planned = route::planned(nodes, &routes?, &cidrs);
     let removed = planned.delete.iter().map(|route| {
         RecordedWrite::new("delete route", route_text(route)).with(
             if route.target_node.is_empty() {
@@ -43,11 +42,11 @@ pub(super) async fn plan(
     Ok(())
 }
 
-/// What the cloud has of routes, and which of them are the cluster's; `None` where the controller
-/// does not run.
-pub(crate) async fn listed(
+/// What a pass of the route controller would change; `None` where it does not run.
+pub(crate) async fn planned(
     session: &Session,
-) -> Result<Option<(CloudResult<Vec<Route>>, ClusterCidrs)>, SessionError> {
+    nodes: &[Arc<Node>],
+) -> Result<Option<route::Planned>, SessionError> {
     let settings = &session.settings.route;
     let routes = session.cloud.routes();
     if session.runs(ControllerName::Route) != Runs::Yes
@@ -60,10 +59,8 @@ pub(crate) async fn listed(
     };
     let cidrs = ClusterCidrs::parse(&settings.cluster_cidr).map_err(ManagerError::from)?;
     let listed = routes.list().await;
-    Ok(Some((
-        listed.map_err(|error| error.context("list routes")),
-        cidrs,
-    )))
+    let listed = listed.map_err(|error| error.context("list routes"))?;
+    Ok(Some(route::planned(nodes, &listed, &cidrs)))
 }
 
 /// The route for people.

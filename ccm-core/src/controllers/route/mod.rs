@@ -26,7 +26,7 @@ mod trigger;
 
 pub use controller::RouteController;
 pub(crate) use metrics::sample_metrics;
-pub(crate) use planned::planned;
+pub(crate) use planned::{Planned, planned};
 #[doc(hidden)]
 pub use start::ClusterCidrs;
 pub use start::{RouteStart, RouteStartError};

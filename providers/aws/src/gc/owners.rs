@@ -54,6 +54,10 @@ impl Claims {
             if !matches!(claim, Claim::Nobody(_)) {
                 let group = managed_group(service, settings);
                 claims.group_stems.insert(stem(&group).to_owned());
+            }
+            // The ports of a Service that another controller serves are none of ours to keep open:
+            // the controller's own removal closes them too.
+            if claim == Claim::Owns {
                 claims.ports.extend(own_ports(service));
             }
             let given = [
