@@ -1,7 +1,8 @@
 //! The shipped binary: features select the clouds, flags select the rest.
 //!
-//! Invoked with flags and no subcommand it runs as the Go manager does.
+//! Invoked with flags and no command it runs as the Go manager does; `plan` and `gc` only look.
 
+mod commands;
 mod logging;
 mod pages;
 pub mod providers;
@@ -28,6 +29,8 @@ pub enum Exit {
     Success,
     /// 1: wrong flags or a start that failed.
     Failure,
+    /// 2: a command found something that would be changed or was left behind.
+    Something,
     /// 255: what the Go managers log as fatal once the flags are right: a provider that cannot be
     /// made, a controller that cannot be made or that ended by itself.
     Fatal,
@@ -39,6 +42,7 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Failure => 1,
+            Self::Something => 2,
             Self::Fatal => 255,
         }
     }
@@ -64,6 +68,7 @@ enum Command {
     Print(String),
     Refuse(Vec<String>),
     Run(Box<(LowArgs, Settings)>),
+    Ask(Box<(commands::Asked, Settings)>),
 }
 
 /// Runs a command line (without the program's name) until `shutdown`. Prints to standard output
@@ -80,6 +85,18 @@ pub async fn run(args: Vec<String>, env: Env, shutdown: CancellationToken) -> Ex
             return Exit::Success;
         }
         Command::Refuse(errors) => return refuse(&errors),
+        Command::Ask(ask) => {
+            let (asked, settings) = *ask;
+            logging::init(logging::for_commands(settings.logging));
+            for warning in &settings.warnings {
+                tracing::warn!("{warning}");
+            }
+            return tokio::select! {
+                biased;
+                () = shutdown.cancelled() => refuse(&["interrupted".to_owned()]),
+                exit = Box::pin(commands::run(asked, settings, clouds, env)) => exit,
+            };
+        }
         Command::Run(run) => *run,
     };
     let verbosity = logging::init(settings.logging);
@@ -115,16 +132,20 @@ fn hostname() -> String {
     }
 }
 
-fn command(args: Vec<String>, clouds: &Registry) -> Command {
+fn command(mut args: Vec<String>, clouds: &Registry) -> Command {
     if let Some(page) = pages::page(&args) {
         return match page {
             Ok(text) => Command::Print(text),
             Err(error) => Command::Refuse(vec![error]),
         };
     }
+    let asked = match commands::take(&mut args).transpose() {
+        Ok(asked) => asked,
+        Err(errors) => return Command::Refuse(errors),
+    };
     let low = LowArgs::read(args);
     if low.is_readable() && low.help() {
-        return Command::Print(render_help(PROGRAM));
+        return Command::Print(render_help(PROGRAM) + &commands::help(PROGRAM));
     }
     if low.is_readable()
         && let Some(form) = low.version()
@@ -140,7 +161,10 @@ fn command(args: Vec<String>, clouds: &Registry) -> Command {
         .and_then(|(_, provider)| clouds.get(provider).err())
         .map(|error| format!("--cloud-provider: {error}"));
     match (Settings::from_args(&low), unknown) {
-        (Ok(settings), None) => Command::Run(Box::new((low, settings))),
+        (Ok(settings), None) => match asked {
+            Some(asked) => Command::Ask(Box::new((asked, settings))),
+            None => Command::Run(Box::new((low, settings))),
+        },
         (Ok(_), Some(unknown)) => Command::Refuse(vec![unknown]),
         (Err(errors), unknown) => {
             Command::Refuse(errors.iter().map(str::to_owned).chain(unknown).collect())

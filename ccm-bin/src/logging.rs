@@ -35,6 +35,21 @@ pub(crate) fn init(settings: LoggingSettings) -> SetVerbosity {
     Arc::new(move |text| set_verbosity(&handle, text))
 }
 
+/// The verbosity at which only warnings are shown: what a command prints must not be drowned.
+const WARNINGS_ONLY: i32 = i32::MIN;
+
+/// The settings for a command: warnings only, unless more is asked for.
+pub(crate) const fn for_commands(settings: LoggingSettings) -> LoggingSettings {
+    LoggingSettings {
+        verbosity: if settings.verbosity == 0 {
+            WARNINGS_ONLY
+        } else {
+            settings.verbosity
+        },
+        ..settings
+    }
+}
+
 /// The answer is that of the Go managers.
 fn set_verbosity<S>(handle: &reload::Handle<Targets, S>, text: &str) -> Result<String, String> {
     let verbosity = text
@@ -54,6 +69,7 @@ fn set_verbosity<S>(handle: &reload::Handle<Targets, S>, text: &str) -> Result<S
 /// whoever made it reports it, so those parts are silent at first.
 fn filter(verbosity: i32) -> Targets {
     let ours = match verbosity {
+        WARNINGS_ONLY => LevelFilter::WARN,
         ..=1 => LevelFilter::INFO,
         2..=4 => LevelFilter::DEBUG,
         5.. => LevelFilter::TRACE,
@@ -100,6 +116,18 @@ mod tests {
     #[test]
     fn verbosity_decides_what_is_logged() {
         for (verbosity, target, level, shown) in [
+            (
+                WARNINGS_ONLY,
+                "ccm_core::runtime::manager",
+                Level::INFO,
+                false,
+            ),
+            (
+                WARNINGS_ONLY,
+                "ccm_core::runtime::manager",
+                Level::WARN,
+                true,
+            ),
             (0, "ccm_core::runtime::manager", Level::INFO, true),
             (1, "ccm_core::runtime::manager", Level::DEBUG, false),
             (2, "ccm_aws::instances", Level::DEBUG, true),

@@ -9,7 +9,7 @@ use ccm_core::{
     },
 };
 
-use crate::providers;
+use crate::{commands, providers};
 
 /// The page that the arguments ask for; `None` when they ask for something else.
 ///
@@ -22,6 +22,7 @@ pub(crate) fn page(args: &[String]) -> Option<Result<String, String>> {
     };
     Some(match page {
         ["flags"] => Ok(render_reference()),
+        ["commands"] => Ok(commands::reference()),
         ["metrics"] => metrics(),
         ["events"] => Ok(events()),
         ["rbac"] => Ok(rbac_reference()),
@@ -58,7 +59,7 @@ fn of_cloud(page: &str, cloud: &str) -> Result<String, String> {
 fn unknown() -> String {
     let clouds: Vec<&str> = providers::pages().iter().map(|of| of.cloud).collect();
     format!(
-        "pages are: docs flags, docs metrics, docs events, docs rbac, docs rbac-manifest, docs \
+        "pages are: docs flags, docs commands, docs metrics, docs events, docs rbac, docs rbac-manifest, docs \
          annotations CLOUD, docs config CLOUD; clouds of this binary: {}",
         if clouds.is_empty() {
             "none".to_owned()
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_page_has_a_title_and_says_who_made_it() {
-        let mut pages: Vec<Vec<&str>> = ["flags", "metrics", "events", "rbac"]
+        let mut pages: Vec<Vec<&str>> = ["flags", "commands", "metrics", "events", "rbac"]
             .map(|page| vec![page])
             .into();
         for of in providers::pages() {

@@ -7,6 +7,9 @@
 //! | [`kube`] | slim API types, informers, writes, events |
 //! | [`runtime`] | manager, work queue, clock, randomness, metrics, serving, shutdown |
 //! | [`config`] | one item per flag, typed settings out of them |
+//! | [`session`] | one look at cluster and cloud with the manager's flags |
+//! | [`plan`] | what the manager would change |
+//! | [`gc`] | what the cluster left behind in the cloud |
 //! | [`converge`] | the plan-apply loop that every provider shares |
 //!
 //! Nothing here knows a cloud, and nothing reads the clock, the environment or randomness except
@@ -16,5 +19,8 @@ pub mod cloud;
 pub mod config;
 pub mod controllers;
 pub mod converge;
+pub mod gc;
 pub mod kube;
+pub mod plan;
 pub mod runtime;
+pub mod session;

@@ -10,6 +10,7 @@ use crate::{build, context::Context, process, requirements};
 /// Every page that the manager prints: the file, and the arguments that print it.
 const PRINTED: &[(&str, &[&str])] = &[
     ("docs/reference/flags.md", &["docs", "flags"]),
+    ("docs/reference/commands.md", &["docs", "commands"]),
     (
         "docs/reference/aws-annotations.md",
         &["docs", "annotations", "aws"],

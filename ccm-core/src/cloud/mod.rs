@@ -7,15 +7,18 @@
 mod error;
 mod fenced;
 mod instances;
+mod leftovers;
 mod load_balancers;
 mod names;
 mod pod_cidrs;
 mod registry;
 mod routes;
+mod writes;
 
 pub use error::{Class, CloudError, CloudResult};
 pub(crate) use fenced::{fenced_load_balancers, fenced_routes};
 pub use instances::{InstanceMetadata, Instances, Power, Presence, Read};
+pub use leftovers::{Leftover, LeftoverKind, Leftovers, Owners, Removal};
 pub use load_balancers::{Ensured, LoadBalancers, Note, Updated};
 pub use names::{ClusterName, LoadBalancerName, NameError, NodeName, ProviderId};
 pub use pod_cidrs::{
@@ -23,6 +26,7 @@ pub use pod_cidrs::{
 };
 pub use registry::{Build, BuildError, ConfigFile, Factory, Registry, RegistryError};
 pub use routes::{Route, Routes, WantedRoute};
+pub use writes::{KNOWN_AFTER_APPLY, RecordedWrite, Recorder, Writes};
 
 use std::sync::Arc;
 
@@ -69,6 +73,17 @@ pub trait Cloud: Send + Sync + 'static {
     /// What wrong combinations of the node IPAM flags do.
     fn node_ipam_policy(&self) -> NodeIpamPolicy {
         NodeIpamPolicy::default()
+    }
+
+    /// What the cluster left behind.
+    fn leftovers(&self) -> Option<Arc<dyn Leftovers>> {
+        None
+    }
+
+    /// Whether the provider was built with [`Writes::Recorded`] and keeps to it: what it is asked
+    /// to change it records and does not change.
+    fn records_writes(&self) -> bool {
+        false
     }
 
     /// Called once on the replica that leads, before the first controller runs (REQ-APP-16).

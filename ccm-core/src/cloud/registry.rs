@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cloud, ClusterName};
+use super::{Cloud, ClusterName, Writes};
 use crate::{
     config::Env,
     runtime::{Clock, Fence, Random},
@@ -37,6 +37,8 @@ pub struct Build {
     pub metrics: prometheus::Registry,
     /// Asked before every call that changes the cloud, each attempt of it.
     pub fence: Fence,
+    /// Whether such calls are made at all.
+    pub writes: Writes,
     /// Ends the provider's background work.
     pub shutdown: CancellationToken,
 }

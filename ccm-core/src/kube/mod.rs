@@ -16,6 +16,7 @@ mod types;
 mod word;
 
 pub use cached::Cached;
+pub(crate) use cached::Wire;
 pub(crate) use client::sample_client_metrics;
 pub use client::{ClientError, ClientFactory};
 pub(crate) use event_sink::sample_event_metrics;

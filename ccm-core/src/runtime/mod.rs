@@ -25,6 +25,7 @@ pub use leader::{
     Acquired, Elector, ElectorParts, LeaderMetrics, Leadership, LeadershipLost, Lost, identity,
 };
 pub use loops::{LoopReport, LoopReporter, Loops};
+pub(crate) use manager::read_cloud_config;
 pub use manager::{Manager, ManagerError};
 pub use metrics::{names_without_home, register_process_metrics};
 pub use queue::{Backoff, Outcome, QueueMetrics, Work, WorkQueue, run_workers};

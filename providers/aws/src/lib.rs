@@ -9,11 +9,14 @@ pub mod annotations;
 pub mod api;
 pub mod config;
 pub mod error;
+mod gc;
 pub mod instances;
 pub mod load_balancer;
 pub mod names;
 mod notes;
 mod provider;
+#[cfg(test)]
+mod sim_world;
 pub mod tags;
 
 use std::sync::Arc;

@@ -19,6 +19,9 @@ pub const NLB_MTU_RULE_DESCRIPTION: &str = "kubernetes.io/rule/nlb/mtu";
 /// What every client rule's description begins with, whatever the load balancer.
 pub const NLB_CLIENT_RULE_PREFIX: &str = "kubernetes.io/rule/nlb/client";
 
+/// What every health rule's description begins with; the load balancer's name follows.
+pub const NLB_HEALTH_RULE_PREFIX: &str = "kubernetes.io/rule/nlb/health=";
+
 /// The target type of every target group that the manager makes.
 pub const TARGET_TYPE_INSTANCE: &str = "instance";
 
@@ -110,7 +113,7 @@ pub fn nlb_client_rule(load_balancer: &LoadBalancerName) -> String {
 /// The description of the rules that let the health checks of a network load balancer reach the
 /// Nodes.
 pub fn nlb_health_rule(load_balancer: &LoadBalancerName) -> String {
-    format!("kubernetes.io/rule/nlb/health={load_balancer}")
+    format!("{NLB_HEALTH_RULE_PREFIX}{load_balancer}")
 }
 
 fn hashed(namespace: &str, service: &str, digest: &[u8]) -> String {

@@ -5,13 +5,19 @@ use std::sync::Arc;
 
 use aws_sdk_ec2::config::SharedHttpClient;
 use ccm_core::{
-    cloud::{Build, BuildError, Class, Cloud, CloudError, Instances, LoadBalancers},
+    cloud::{
+        Build, BuildError, Class, Cloud, CloudError, Instances, Leftovers, LoadBalancers, Writes,
+    },
     config::ControllerName,
 };
 
 use crate::{
-    api::{Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork},
+    api::{
+        Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork,
+        dry_run, elbv2::Elbv2Api, network::NetworkApi,
+    },
     config::CloudConfig,
+    gc::AwsLeftovers,
     instances::{AwsInstances, Describer, InstanceStore, Setup, ZoneCache},
     load_balancer::{AwsLoadBalancers, settings::Settings},
     tags::ClusterTags,
@@ -24,6 +30,8 @@ pub const NAME: &str = "aws";
 pub struct Aws {
     instances: Arc<AwsInstances>,
     load_balancers: Arc<AwsLoadBalancers>,
+    leftovers: Arc<AwsLeftovers>,
+    writes: Writes,
 }
 
 impl Cloud for Aws {
@@ -43,6 +51,14 @@ impl Cloud for Aws {
 
     fn load_balancers(&self) -> Option<Arc<dyn LoadBalancers>> {
         Some(Arc::clone(&self.load_balancers) as Arc<dyn LoadBalancers>)
+    }
+
+    fn leftovers(&self) -> Option<Arc<dyn Leftovers>> {
+        Some(Arc::clone(&self.leftovers) as Arc<dyn Leftovers>)
+    }
+
+    fn records_writes(&self) -> bool {
+        matches!(self.writes, Writes::Recorded(_))
     }
 }
 
@@ -89,33 +105,55 @@ pub(crate) async fn build(
         self_instance: site.self_instance.clone(),
     });
     let cluster_name = build.cluster_name.as_str().to_owned();
+    let (load_balancers, leftovers) = load_balancers(site, cluster_name, &build.writes);
     Ok(Arc::new(Aws {
         instances: Arc::new(instances),
-        load_balancers: Arc::new(load_balancers(site, cluster_name)),
+        load_balancers,
+        leftovers: Arc::new(leftovers),
+        writes: build.writes,
     }))
 }
 
-fn load_balancers(site: Site, cluster_name: String) -> AwsLoadBalancers {
+/// The load balancers, and what looks for those without an owner, over the same APIs.
+fn load_balancers(
+    site: Site,
+    cluster_name: String,
+    writes: &Writes,
+) -> (Arc<AwsLoadBalancers>, AwsLeftovers) {
     let Site {
         config, clients, ..
     } = site;
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
-    AwsLoadBalancers::new(
-        Arc::new(SdkElbv2::new(clients.elbv2, clients.elbv2_calls)),
-        Arc::new(SdkNetwork::new(clients.ec2, clients.ec2_calls)),
-        site.store,
-        Settings {
-            cluster_name,
-            tags: site.cluster,
-            vpc_id: site.vpc,
-            fallback_subnet: given(site.subnet),
-            disable_node_rules: config.disable_security_group_ingress,
-            delete_released: config.delete_released_load_balancers,
-            elb_security_group: given(config.elb_security_group),
-            managed_security_groups: config.nlb_security_group_managed,
-            health_probe: config.health_probe,
-        },
-    )
+    let settings = Settings {
+        cluster_name,
+        tags: site.cluster,
+        vpc_id: site.vpc,
+        fallback_subnet: given(site.subnet),
+        disable_node_rules: config.disable_security_group_ingress,
+        delete_released: config.delete_released_load_balancers,
+        elb_security_group: given(config.elb_security_group),
+        managed_security_groups: config.nlb_security_group_managed,
+        health_probe: config.health_probe,
+    };
+    let sdk = Arc::new(SdkElbv2::new(clients.elbv2, clients.elbv2_calls));
+    let elb: Arc<dyn Elbv2Api> = dry_run::elbv2(Arc::clone(&sdk) as _, writes, &settings.vpc_id);
+    let network: Arc<dyn NetworkApi> = Arc::new(SdkNetwork::new(clients.ec2, clients.ec2_calls));
+    let network = dry_run::network(network, writes);
+    let load_balancers = Arc::new(AwsLoadBalancers::new(
+        Arc::clone(&elb),
+        Arc::clone(&network),
+        Arc::clone(&site.store),
+        settings.clone(),
+    ));
+    let leftovers = AwsLeftovers {
+        all: sdk,
+        elb,
+        network,
+        load_balancers: Arc::clone(&load_balancers) as _,
+        instances: site.store,
+        settings,
+    };
+    (load_balancers, leftovers)
 }
 
 impl Site {

@@ -17,7 +17,9 @@ use aws_smithy_runtime_api::client::{
 };
 use ccm_cloudsim::{CloudSim, Cluster, Fault, Options};
 use ccm_core::{
-    cloud::{Build, BuildError, Class, Cloud, ClusterName, ConfigFile, Power, Presence, Read},
+    cloud::{
+        Build, BuildError, Class, Cloud, ClusterName, ConfigFile, Power, Presence, Read, Writes,
+    },
     config::Env,
     kube::Node,
     runtime::{Clock, Fence, Random},
@@ -118,6 +120,7 @@ impl World {
             random: Random::seeded(1),
             metrics: self.registry.clone(),
             fence: Fence::open(),
+            writes: Writes::Real,
             shutdown: CancellationToken::new(),
         };
         (crate::provider_with(self.http()).build)(build).await

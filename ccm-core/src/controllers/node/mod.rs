@@ -8,6 +8,7 @@
 //! | `labels` | topology and type labels, additional labels, the old and new names of a label |
 //! | `lost_answers` | Nodes whose initialisation was sent and not answered |
 //! | `throttle` | until when the cloud wants no question |
+//! | `planned` | what would be written, for those who only want to know |
 //! | `controller` | when: queue, batches, retries, the periodic pass. All I/O is there |
 
 mod addresses;
@@ -16,6 +17,7 @@ mod initialise;
 mod labels;
 mod lost_answers;
 mod metrics;
+mod planned;
 
 pub use addresses::NodeIpError;
 #[doc(hidden)]
@@ -26,3 +28,4 @@ pub use initialise::UNINITIALIZED_TAINT;
 pub(crate) use controller::age;
 pub(crate) use initialise::is_uninitialised;
 pub(crate) use metrics::sample_metrics;
+pub(crate) use planned::{Options as PlanOptions, planned, taint_lines};

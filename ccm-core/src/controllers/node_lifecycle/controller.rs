@@ -397,11 +397,11 @@ impl Suspects {
     }
 }
 
-fn is_suspect(node: &Node) -> bool {
+pub(super) fn is_suspect(node: &Node) -> bool {
     !is_ready(node) || taints::change(&node.spec.taints, Shutdown::Unmarked).is_some()
 }
 
 /// A missing condition is as good as `Unknown` (REQ-LIFE-03).
-fn is_ready(node: &Node) -> bool {
+pub(super) fn is_ready(node: &Node) -> bool {
     node.condition("Ready") == Some("True")
 }

@@ -10,6 +10,7 @@
 //! | `trigger` | what begins a pass, and how far apart passes are |
 //! | `pass` | one pass. All calls to the cloud are there |
 //! | `announce` | its last part. All calls to the API server are there |
+//! | `planned` | what would be done, for those who only want to know |
 //! | `controller` | when: by the clock, or by changes of Nodes |
 
 mod announce;
@@ -18,12 +19,14 @@ mod controller;
 mod metrics;
 mod pass;
 mod plan;
+mod planned;
 mod schedule;
 mod start;
 mod trigger;
 
 pub use controller::RouteController;
 pub(crate) use metrics::sample_metrics;
+pub(crate) use planned::{Planned, planned};
 #[doc(hidden)]
 pub use start::ClusterCidrs;
 pub use start::{RouteStart, RouteStartError};

@@ -27,6 +27,7 @@ use crate::{
 };
 
 pub use errors::ManagerError;
+pub(crate) use start::read_cloud_config;
 
 /// The manager. Make it, then [`run`](Self::run) it.
 pub struct Manager {

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Build, Factory, Manager, ManagerError, RunningControllers, start};
 use crate::{
+    cloud::Writes,
     kube::{ClientError, ClientFactory, fenced},
     runtime::{
         BuildInfo, Fence, LeaderMetrics, Loops, PermissionCheck, QueueMetrics, SecureServing,
@@ -102,6 +103,7 @@ impl Manager {
             random: self.random.clone(),
             metrics: self.registry.clone(),
             fence: fences.of_cloud(),
+            writes: Writes::Real,
             shutdown: background,
         };
         Ok(Prepared {

@@ -20,7 +20,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Reads the file of `--cloud-config`. Without the flag the provider gets none (REQ-APP-06).
-pub(super) fn read_cloud_config(path: Option<&Path>) -> Result<Option<ConfigFile>, ManagerError> {
+pub(crate) fn read_cloud_config(path: Option<&Path>) -> Result<Option<ConfigFile>, ManagerError> {
     let Some(path) = path else { return Ok(None) };
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(ConfigFile {

@@ -3,6 +3,7 @@
 #![expect(clippy::panic, reason = "a failed expectation ends the test")]
 
 mod bad_input;
+mod commands;
 mod gap;
 mod leader;
 mod pod_ranges;

@@ -1,8 +1,10 @@
 //! The cloud's calls that this provider uses, as small traits in our own types, and the SDK
 //! clients behind them. Nothing else talks to AWS.
 
+pub mod all_load_balancers;
 mod client;
 mod credentials;
+pub mod dry_run;
 mod ec2;
 pub mod elbv2;
 mod fence;

@@ -1,6 +1,9 @@
 //! The Elastic Load Balancing API, version 2, through the SDK.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
 
 use async_trait::async_trait;
 use aws_sdk_elasticloadbalancingv2::{Client, types as sdk};
@@ -8,6 +11,7 @@ use ccm_core::cloud::{CloudError, CloudResult};
 
 use super::{
     ApiCalls,
+    all_load_balancers::{AllLoadBalancers, ListedLoadBalancer},
     elbv2::{
         Attributes, Elbv2Api, HealthChange, HealthCheck, Listener, ListenerSpec, LoadBalancer,
         NewLoadBalancer, NewTargetGroup, RESOURCES_PER_CALL, SCHEME_INTERNAL, Target, TargetGroup,
@@ -493,6 +497,38 @@ fn tag_list(tags: &Tags) -> Option<Vec<sdk::Tag>> {
         .map(|(key, value)| sdk::Tag::builder().key(key).value(value).build())
         .collect();
     (!list.is_empty()).then_some(list)
+}
+
+#[async_trait]
+impl AllLoadBalancers for SdkElbv2 {
+    async fn all_load_balancers(&self) -> CloudResult<Vec<ListedLoadBalancer>> {
+        const OPERATION: &str = "DescribeLoadBalancers";
+        let pages = async {
+            let mut found = Vec::new();
+            let mut marker = None;
+            loop {
+                let request = self.client.describe_load_balancers().page_size(PAGE_SIZE);
+                let page = request.set_marker(marker).send();
+                let page = self.calls.page(OPERATION, page).await?;
+                found.extend(
+                    page.load_balancers
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|lb| ListedLoadBalancer {
+                            created: lb
+                                .created_time
+                                .and_then(|time| SystemTime::try_from(time).ok()),
+                            load_balancer: load_balancer(lb),
+                        }),
+                );
+                marker = page.next_marker.filter(|marker| !marker.is_empty());
+                if marker.is_none() {
+                    return Ok(found);
+                }
+            }
+        };
+        self.calls.paged(OPERATION, pages).await
+    }
 }
 
 fn load_balancer(lb: sdk::LoadBalancer) -> LoadBalancer {

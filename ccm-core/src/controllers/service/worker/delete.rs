@@ -17,7 +17,8 @@ use crate::{
 
 /// Field managers under which our finalizer may have been set: this binary and the Go managers
 /// that it replaces.
-const OWN_MANAGERS: [&str; 2] = ["cloud-controller-manager", "aws-cloud-controller-manager"];
+pub(crate) const OWN_MANAGERS: [&str; 2] =
+    ["cloud-controller-manager", "aws-cloud-controller-manager"];
 
 impl Worker {
     /// Deletes what the cloud has of the Service, then lets go of the object. Of a Service of

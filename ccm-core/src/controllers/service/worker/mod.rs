@@ -25,6 +25,8 @@ use crate::{
     runtime::{LoopReporter, Outcome, Random, WorkQueue},
 };
 
+pub(crate) use delete::OWN_MANAGERS;
+
 /// Steps for one key before it is backed off; three are usual: ensure, hosts, nothing.
 const MAX_STEPS: usize = 8;
 
