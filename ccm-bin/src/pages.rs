@@ -27,6 +27,7 @@ pub(crate) fn page(args: &[String]) -> Option<Result<String, String>> {
         ["events"] => Ok(events()),
         ["rbac"] => Ok(rbac_reference()),
         ["rbac-manifest"] => Ok(rbac_manifest(&RbacOptions::default())),
+        ["iam", cloud, policy] => of_policy(cloud, policy),
         [page, cloud] => of_cloud(page, cloud),
         _ => Err(unknown()),
     })
@@ -52,15 +53,23 @@ fn of_cloud(page: &str, cloud: &str) -> Result<String, String> {
     match (page, of) {
         ("annotations", Some(of)) => Ok((of.annotations)()),
         ("config", Some(of)) => Ok((of.config)()),
+        ("iam", Some(of)) => Ok((of.permissions)()),
         _ => Err(unknown()),
     }
+}
+
+fn of_policy(cloud: &str, policy: &str) -> Result<String, String> {
+    let clouds = providers::pages();
+    let of = clouds.iter().find(|of| of.cloud == cloud);
+    of.and_then(|of| (of.policy)(policy)).ok_or_else(unknown)
 }
 
 fn unknown() -> String {
     let clouds: Vec<&str> = providers::pages().iter().map(|of| of.cloud).collect();
     format!(
         "pages are: docs flags, docs commands, docs metrics, docs events, docs rbac, docs rbac-manifest, docs \
-         annotations CLOUD, docs config CLOUD; clouds of this binary: {}",
+         annotations CLOUD, docs config CLOUD, docs iam CLOUD, docs iam CLOUD POLICY; clouds of \
+         this binary: {}",
         if clouds.is_empty() {
             "none".to_owned()
         } else {
@@ -83,7 +92,7 @@ mod tests {
             .map(|page| vec![page])
             .into();
         for of in providers::pages() {
-            pages.extend([vec!["annotations", of.cloud], vec!["config", of.cloud]]);
+            pages.extend(["annotations", "config", "iam"].map(|page| vec![page, of.cloud]));
         }
         for page in pages {
             let text = ask(&[&["docs"], page.as_slice()].concat())
@@ -102,8 +111,17 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_json_by_its_name() {
+        for of in providers::pages() {
+            let text = ask(&["docs", "iam", of.cloud, "all"]).unwrap().unwrap();
+            assert!(text.starts_with("{\n") && text.ends_with("}\n"), "{text}");
+            assert!(ask(&["docs", "iam", of.cloud, "x"]).unwrap().is_err());
+        }
+    }
+
+    #[test]
     fn other_pages_are_refused_and_other_arguments_left_to_the_flags() {
-        for args in [&["docs"][..], &["docs", "x"], &["docs", "config", "moon"]] {
+        for args in [&["docs"][..], &["docs", "x"], &["docs", "config", "moon"], &["docs", "iam", "moon", "all"]] {
             let error = ask(args).unwrap().unwrap_err();
             assert!(error.contains("docs annotations CLOUD"), "{error}");
         }

@@ -21,6 +21,10 @@ pub(crate) struct Pages {
     pub(crate) annotations: fn() -> String,
     /// The page of its cloud-config file.
     pub(crate) config: fn() -> String,
+    /// The page of the permissions that it needs from its cloud.
+    pub(crate) permissions: fn() -> String,
+    /// A policy with such permissions, by its name.
+    pub(crate) policy: fn(&str) -> Option<String>,
     /// Its series.
     pub(crate) metrics: SampleMetrics,
     /// Its events.
@@ -35,6 +39,8 @@ pub(crate) fn pages() -> Vec<Pages> {
             cloud: ccm_aws::NAME,
             annotations: ccm_aws::annotations::reference,
             config: ccm_aws::config::config_reference,
+            permissions: ccm_aws::iam::iam_reference,
+            policy: ccm_aws::iam::policy_named,
             metrics: ccm_aws::sample_metrics,
             notes: ccm_aws::NOTES,
         },

@@ -23,6 +23,24 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("docs/reference/events.md", &["docs", "events"]),
     ("docs/reference/rbac.md", &["docs", "rbac"]),
     ("docs/reference/rbac.yaml", &["docs", "rbac-manifest"]),
+    ("docs/reference/iam/README.md", &["docs", "iam", "aws"]),
+    (
+        "docs/reference/iam/aws-node.json",
+        &["docs", "iam", "aws", "node"],
+    ),
+    (
+        "docs/reference/iam/aws-service.json",
+        &["docs", "iam", "aws", "service"],
+    ),
+    (
+        "docs/reference/iam/aws-route.json",
+        &["docs", "iam", "aws", "route"],
+    ),
+    (
+        "docs/reference/iam/aws-tagging.json",
+        &["docs", "iam", "aws", "tagging"],
+    ),
+    ("docs/reference/iam/all.json", &["docs", "iam", "aws", "all"]),
 ];
 
 /// Write or compare.

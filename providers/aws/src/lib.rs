@@ -3,13 +3,14 @@
 //! [`provider`] is the way in. The configuration file is read by [`config`]; [`api`] holds the
 //! cloud's calls; [`instances`] answers the node controllers, [`load_balancer`] the service
 //! controller. What must stay compatible with the Go manager is data in [`names`], [`tags`] and
-//! [`annotations`].
+//! [`annotations`]; what AWS must allow is data in [`iam`].
 
 pub mod annotations;
 pub mod api;
 pub mod config;
 pub mod error;
 mod gc;
+pub mod iam;
 pub mod instances;
 pub mod load_balancer;
 pub mod names;
