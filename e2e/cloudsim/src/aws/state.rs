@@ -126,6 +126,8 @@ pub struct Quotas {
     pub security_groups: usize,
     /// Ingress rules per security group, for IPv4 and IPv6 each; a group as a source counts in both.
     pub rules_per_security_group: usize,
+    /// Routes per route table, for IPv4 and IPv6 each.
+    pub routes_per_table: usize,
 }
 
 impl Default for Quotas {
@@ -137,6 +139,7 @@ impl Default for Quotas {
             listeners_per_load_balancer: 50,
             security_groups: 2500,
             rules_per_security_group: 60,
+            routes_per_table: 50,
         }
     }
 }

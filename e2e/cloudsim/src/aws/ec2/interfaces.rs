@@ -140,3 +140,28 @@ fn write(xml: &mut Xml, state: &State, eni: &Interface) {
         xml.text("ipv6Address", ip);
     });
 }
+
+/// ModifyNetworkInterfaceAttribute for the source/destination check.
+pub(crate) fn modify_attribute(
+    state: &mut State,
+    params: &Params,
+    xml: &mut Xml,
+) -> Result<(), CloudError> {
+    let id = params.need("NetworkInterfaceId")?.to_owned();
+    Kind::Interface.check(state, &state.all.interfaces, std::slice::from_ref(&id))?;
+    let Some(check) = params.flag("SourceDestCheck.Value")? else {
+        let text = "No attributes specified: give SourceDestCheck";
+        return Err(CloudError::new("InvalidParameterCombination", text));
+    };
+    let Some(eni) = state.all.interfaces.get_mut(&id) else {
+        return Err(Kind::Interface.not_found(&[id]));
+    };
+    eni.source_dest_check = check;
+    let primary = eni.attachment.as_ref().filter(|at| at.device_index == 0);
+    let owner = primary.and_then(|at| at.instance_id.clone());
+    if let Some(instance) = owner.and_then(|id| state.all.instances.get_mut(&id)) {
+        instance.source_dest_check = check;
+    }
+    xml.text("return", true);
+    Ok(())
+}

@@ -95,6 +95,7 @@ impl State {
         })?;
         let destination = destination.trunc().to_string();
         self.check_target(target)?;
+        let quota = self.quotas.routes_per_table;
         let table = self.route_table(id)?;
         if table
             .routes
@@ -104,12 +105,42 @@ impl State {
             let text = format!("The route identified by {destination} already exists.");
             return Err(CloudError::new("RouteAlreadyExists", text));
         }
+        // IPv4 and IPv6 are counted apart.
+        let is_v6 = destination.contains(':');
+        let same = |route: &&Route| route.destination.contains(':') == is_v6;
+        if table.routes.iter().filter(same).count() >= quota {
+            let text = format!(
+                "The maximum limit for number of routes per route table <{quota}> is reached."
+            );
+            return Err(CloudError::new("RouteLimitExceeded", text));
+        }
         let target = target.to_owned();
         table.routes.push(Route {
             destination,
             target,
         });
         Ok(())
+    }
+
+    fn own_route(&mut self, id: &str, destination: &str) -> Result<&mut Vec<Route>, CloudError> {
+        let table = self.route_table(id)?;
+        let found = table
+            .routes
+            .iter()
+            .find(|route| route.destination == destination);
+        match found {
+            Some(route) if route.target == "local" => {
+                let text = format!("cannot change local route {destination} in route table {id}");
+                Err(CloudError::new("InvalidParameterValue", text))
+            }
+            Some(_) => Ok(&mut table.routes),
+            None => {
+                let text = format!(
+                    "no route with destination-cidr-block {destination} in route table {id}"
+                );
+                Err(CloudError::new("InvalidRoute.NotFound", text))
+            }
+        }
     }
 
     fn check_target(&self, target: &str) -> Result<(), CloudError> {
@@ -164,15 +195,60 @@ pub(crate) fn create_route(
     xml: &mut Xml,
 ) -> Result<(), CloudError> {
     let id = params.need("RouteTableId")?;
+    state.create_route(id, destination(params)?, target(params)?)?;
+    xml.text("return", true);
+    Ok(())
+}
+
+/// ReplaceRoute.
+pub(crate) fn replace_route(
+    state: &mut State,
+    params: &Params,
+    xml: &mut Xml,
+) -> Result<(), CloudError> {
+    let (destination, target) = (plain(destination(params)?), target(params)?);
+    state.check_target(target)?;
+    let routes = state.own_route(params.need("RouteTableId")?, &destination)?;
+    for route in routes {
+        if route.destination == destination {
+            target.clone_into(&mut route.target);
+        }
+    }
+    xml.text("return", true);
+    Ok(())
+}
+
+/// DeleteRoute.
+pub(crate) fn delete_route(
+    state: &mut State,
+    params: &Params,
+    xml: &mut Xml,
+) -> Result<(), CloudError> {
+    let destination = plain(destination(params)?);
+    let routes = state.own_route(params.need("RouteTableId")?, &destination)?;
+    routes.retain(|route| route.destination != destination);
+    xml.text("return", true);
+    Ok(())
+}
+
+fn destination(params: &Params) -> Result<&str, CloudError> {
     let v4 = params.get("DestinationCidrBlock");
-    let destination = v4
-        .or_else(|| params.get("DestinationIpv6CidrBlock"))
+    v4.or_else(|| params.get("DestinationIpv6CidrBlock"))
         .ok_or_else(|| {
             CloudError::new(
                 "MissingParameter",
                 "The request must contain the parameter destinationCidrBlock",
             )
-        })?;
+        })
+}
+
+/// Without host bits, as routes are kept.
+fn plain(destination: &str) -> String {
+    let net: Result<IpNet, _> = destination.parse();
+    net.map_or_else(|_| destination.to_owned(), |net| net.trunc().to_string())
+}
+
+fn target(params: &Params) -> Result<&str, CloudError> {
     let targets = [
         "GatewayId",
         "InstanceId",
@@ -182,7 +258,7 @@ pub(crate) fn create_route(
         "VpcPeeringConnectionId",
         "EgressOnlyInternetGatewayId",
     ];
-    let target = targets
+    targets
         .iter()
         .find_map(|key| params.get(key))
         .ok_or_else(|| {
@@ -190,10 +266,7 @@ pub(crate) fn create_route(
                 "InvalidParameterCombination",
                 "The request must contain exactly one target, such as gatewayId",
             )
-        })?;
-    state.create_route(id, destination, target)?;
-    xml.text("return", true);
-    Ok(())
+        })
 }
 
 /// CreateRouteTable.
@@ -305,6 +378,15 @@ fn write_route(xml: &mut Xml, state: &State, route: &Route) {
         _ => "gatewayId",
     };
     xml.text(tag, &route.target);
+    // Whichever of the two a route was made with, EC2 shows both while the machine is there.
+    if tag == "instanceId" {
+        let primary = state.interfaces_of(&route.target);
+        xml.opt("networkInterfaceId", primary.first().map(|eni| &eni.id));
+    } else if tag == "networkInterfaceId" {
+        let eni = state.all.interfaces.get(&route.target);
+        let at = eni.and_then(|eni| eni.attachment.as_ref());
+        xml.opt("instanceId", at.and_then(|at| at.instance_id.as_ref()));
+    }
     xml.text("state", state.route_state(route));
     let origin = if route.target == "local" {
         "CreateRouteTable"
