@@ -1,9 +1,9 @@
-//! The AWS provider of the cloud controller manager: instances and load balancers.
+//! The AWS provider of the cloud controller manager: instances, load balancers and routes.
 //!
 //! [`provider`] is the way in. The configuration file is read by [`config`]; [`api`] holds the
 //! cloud's calls; [`instances`] answers the node controllers, [`load_balancer`] the service
-//! controller. What must stay compatible with the Go manager is data in [`names`], [`tags`] and
-//! [`annotations`].
+//! controller, [`routes`] the route controller. What must stay compatible with the Go manager is data
+//! in [`names`], [`tags`] and [`annotations`].
 
 pub mod annotations;
 pub mod api;
@@ -13,7 +13,9 @@ pub mod instances;
 pub mod load_balancer;
 pub mod names;
 mod notes;
+mod optional;
 mod provider;
+pub mod routes;
 pub mod tags;
 
 use std::sync::Arc;
