@@ -116,15 +116,15 @@ fn hostname() -> String {
 }
 
 fn command(args: Vec<String>, clouds: &Registry) -> Command {
-    if let Some(page) = pages::page(&args) {
+    if let Some(page) = pages::page(&args, clouds) {
         return match page {
             Ok(text) => Command::Print(text),
             Err(error) => Command::Refuse(vec![error]),
         };
     }
-    let low = LowArgs::read(args);
+    let low = LowArgs::read_for(args, clouds);
     if low.is_readable() && low.help() {
-        return Command::Print(render_help(PROGRAM));
+        return Command::Print(render_help(PROGRAM, clouds));
     }
     if low.is_readable()
         && let Some(form) = low.version()

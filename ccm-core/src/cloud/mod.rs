@@ -9,6 +9,7 @@ mod fenced;
 mod instances;
 mod load_balancers;
 mod names;
+mod own;
 mod pod_cidrs;
 mod registry;
 mod routes;
@@ -18,6 +19,7 @@ pub(crate) use fenced::{fenced_load_balancers, fenced_routes};
 pub use instances::{InstanceMetadata, Instances, Power, Presence, Read};
 pub use load_balancers::{Ensured, LoadBalancers, Note, Updated};
 pub use names::{ClusterName, LoadBalancerName, NameError, NodeName, ProviderId};
+pub use own::{Own, OwnContext, OwnController, OwnRule, OwnRun};
 pub use pod_cidrs::{
     CloudPodCidrs, MachineMasks, MachinePodCidrs, NodeIpamPolicy, NodeMasks, PodCidrs,
 };
@@ -69,6 +71,15 @@ pub trait Cloud: Send + Sync + 'static {
     /// What wrong combinations of the node IPAM flags do.
     fn node_ipam_policy(&self) -> NodeIpamPolicy {
         NodeIpamPolicy::default()
+    }
+
+    /// Makes a controller of [`Factory::own`](Factory). The error names the flag and the fix, and
+    /// ends the process: the provider said itself that it has this controller.
+    ///
+    /// # Errors
+    /// The provider's flags do not fit together, or there is no such controller.
+    fn own_controller(&self, name: ControllerName, _: &OwnContext<'_>) -> Result<OwnRun, String> {
+        Err(format!("{} has no controller {name}", self.name()))
     }
 
     /// Called once on the replica that leads, before the first controller runs (REQ-APP-16).

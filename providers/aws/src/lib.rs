@@ -29,16 +29,16 @@ pub use provider::{Aws, NAME, Site};
 
 /// The provider, speaking HTTPS.
 pub fn provider() -> Factory {
-    Factory {
-        name: NAME,
-        build: Arc::new(|build: Build| Box::pin(provider::build(build, api::http_client()))),
-    }
+    Factory::new(
+        NAME,
+        Arc::new(|build: Build| Box::pin(provider::build(build, api::http_client()))),
+    )
 }
 
 /// The provider over another way out of the process: simulations and tests.
 pub fn provider_with(http: SharedHttpClient) -> Factory {
-    Factory {
-        name: NAME,
-        build: Arc::new(move |build: Build| Box::pin(provider::build(build, http.clone()))),
-    }
+    Factory::new(
+        NAME,
+        Arc::new(move |build: Build| Box::pin(provider::build(build, http.clone()))),
+    )
 }

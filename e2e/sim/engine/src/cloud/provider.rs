@@ -42,9 +42,9 @@ pub fn factory(
     process: Arc<Process>,
     craft: Arc<dyn Craft>,
 ) -> Factory {
-    Factory {
-        name: NAME,
-        build: Arc::new(move |build| {
+    Factory::new(
+        NAME,
+        Arc::new(move |build| {
             let session = Session::new(
                 cloud.clone(),
                 lines.clone(),
@@ -54,5 +54,5 @@ pub fn factory(
             );
             Box::pin(async move { Ok(Arc::new(Provider { session }) as Arc<dyn Cloud>) })
         }),
-    }
+    )
 }
