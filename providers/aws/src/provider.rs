@@ -5,19 +5,23 @@ use std::sync::Arc;
 
 use aws_sdk_ec2::config::SharedHttpClient;
 use ccm_core::{
-    cloud::{Build, BuildError, Class, Cloud, CloudError, Instances, LoadBalancers, Routes},
+    cloud::{
+        Build, BuildError, Class, Cloud, CloudError, Instances, LoadBalancers, OwnContext, OwnRun,
+        Routes,
+    },
     config::ControllerName,
 };
 
 use crate::{
     api::{
         Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork,
-        SdkRoutes,
+        SdkRoutes, SdkTagging,
     },
     config::CloudConfig,
     instances::{AwsInstances, Describer, InstanceStore, Setup, ZoneCache},
     load_balancer::{AwsLoadBalancers, settings::Settings},
     routes::{self, AwsRoutes},
+    tagging::{self, TAGGING, TaggingController, TaggingSettings},
     tags::ClusterTags,
 };
 
@@ -29,6 +33,7 @@ pub struct Aws {
     instances: Arc<AwsInstances>,
     load_balancers: Arc<AwsLoadBalancers>,
     routes: Arc<AwsRoutes>,
+    tagging: tagging::Setup,
 }
 
 impl Cloud for Aws {
@@ -37,9 +42,10 @@ impl Cloud for Aws {
     }
 
     /// The Go manager has no node IPAM, and `--allocate-node-cidrs` is often among its flags: an
-    /// allocator must not appear beside that of kube-controller-manager.
+    /// allocator must not appear beside that of kube-controller-manager. Its tagging controller is off
+    /// by default.
     fn off_by_default(&self) -> &'static [ControllerName] {
-        &[ControllerName::NodeIpam]
+        &[ControllerName::NodeIpam, TAGGING]
     }
 
     fn instances(&self) -> Option<Arc<dyn Instances>> {
@@ -52,6 +58,16 @@ impl Cloud for Aws {
 
     fn routes(&self) -> Option<Arc<dyn Routes>> {
         Some(Arc::clone(&self.routes) as Arc<dyn Routes>)
+    }
+
+    fn own_controller(&self, name: ControllerName, own: &OwnContext<'_>) -> Result<OwnRun, String> {
+        if name != TAGGING {
+            return Err(format!("{NAME} has no controller {name}"));
+        }
+        let settings = TaggingSettings::of(own.flags).map_err(|e| e.to_string())?;
+        let controller = TaggingController::new(own, self.tagging.clone(), settings);
+        let controller = controller.map_err(|e| format!("{name}: {e}"))?;
+        Ok(Box::new(|stop| Box::pin(controller.run(stop))))
     }
 }
 
@@ -109,7 +125,15 @@ pub(crate) async fn build(
         cluster_name: cluster_name.clone(),
         table_id: given(&site.config.route_table_id),
     });
+    let tagging = tagging::Setup {
+        api: Arc::new(SdkTagging::new(
+            site.clients.ec2.clone(),
+            site.clients.ec2_calls.clone(),
+        )),
+        store: Arc::clone(&site.store),
+    };
     Ok(Arc::new(Aws {
+        tagging,
         instances: Arc::new(instances),
         routes: Arc::new(routes),
         load_balancers: Arc::new(load_balancers(site, cluster_name)),

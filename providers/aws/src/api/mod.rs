@@ -14,6 +14,8 @@ mod sdk_ec2;
 mod sdk_elbv2;
 mod sdk_network;
 mod sdk_routes;
+mod sdk_tagging;
+pub mod tagging;
 mod throttle;
 
 pub use client::{Clients, Connect, http_client};
@@ -26,4 +28,5 @@ pub use sdk_ec2::SdkEc2;
 pub use sdk_elbv2::SdkElbv2;
 pub use sdk_network::SdkNetwork;
 pub use sdk_routes::SdkRoutes;
+pub use sdk_tagging::SdkTagging;
 pub use throttle::Throttle;

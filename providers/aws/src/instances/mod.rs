@@ -16,7 +16,7 @@ mod store;
 mod topology;
 mod zones;
 
-pub use batch::Batcher;
+pub use batch::{Answers, Ask, Batcher};
 pub use describe::{Describer, Found};
 pub(crate) use describe::{copy, no_answer};
 pub use ids::InstanceId;
