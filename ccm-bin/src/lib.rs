@@ -133,7 +133,7 @@ fn hostname() -> String {
 }
 
 fn command(mut args: Vec<String>, clouds: &Registry) -> Command {
-    if let Some(page) = pages::page(&args) {
+    if let Some(page) = pages::page(&args, clouds) {
         return match page {
             Ok(text) => Command::Print(text),
             Err(error) => Command::Refuse(vec![error]),
@@ -143,9 +143,9 @@ fn command(mut args: Vec<String>, clouds: &Registry) -> Command {
         Ok(asked) => asked,
         Err(errors) => return Command::Refuse(errors),
     };
-    let low = LowArgs::read(args);
+    let low = LowArgs::read_for(args, clouds);
     if low.is_readable() && low.help() {
-        return Command::Print(render_help(PROGRAM) + &commands::help(PROGRAM));
+        return Command::Print(render_help(PROGRAM, clouds) + &commands::help(PROGRAM));
     }
     if low.is_readable()
         && let Some(form) = low.version()

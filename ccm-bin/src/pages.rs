@@ -2,6 +2,7 @@
 //! the build uses it.
 
 use ccm_core::{
+    cloud::{OwnController, Registry},
     config::render_reference,
     runtime::{
         EventRow, RbacOptions, SampleMetrics, events_reference, metrics_reference, rbac_manifest,
@@ -15,22 +16,29 @@ use crate::{commands, providers};
 ///
 /// # Errors
 /// There is no such page in this binary; the text names those that there are.
-pub(crate) fn page(args: &[String]) -> Option<Result<String, String>> {
+pub(crate) fn page(args: &[String], clouds: &Registry) -> Option<Result<String, String>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let ["docs", page @ ..] = args.as_slice() else {
         return None;
     };
     Some(match page {
-        ["flags"] => Ok(render_reference()),
+        ["flags"] => Ok(render_reference(clouds)),
         ["commands"] => Ok(commands::reference()),
         ["metrics"] => metrics(),
         ["events"] => Ok(events()),
-        ["rbac"] => Ok(rbac_reference()),
-        ["rbac-manifest"] => Ok(rbac_manifest(&RbacOptions::default())),
+        ["rbac"] => Ok(rbac_reference(&own_controllers(clouds))),
+        ["rbac-manifest"] => Ok(rbac_manifest(&RbacOptions::with_own(own_controllers(
+            clouds,
+        )))),
         ["iam", cloud, policy] => of_policy(cloud, policy),
         [page, cloud] => of_cloud(page, cloud),
         _ => Err(unknown()),
     })
+}
+
+fn own_controllers(clouds: &Registry) -> Vec<OwnController> {
+    let own = clouds.own().flat_map(|(_, own)| own.controllers);
+    own.copied().collect()
 }
 
 fn metrics() -> Result<String, String> {
@@ -83,7 +91,9 @@ mod tests {
     use super::*;
 
     fn ask(args: &[&str]) -> Option<Result<String, String>> {
-        page(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
+        let clouds = Registry::new(providers::all()).unwrap();
+        let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
+        page(&args, &clouds)
     }
 
     #[test]
@@ -121,7 +131,12 @@ mod tests {
 
     #[test]
     fn other_pages_are_refused_and_other_arguments_left_to_the_flags() {
-        for args in [&["docs"][..], &["docs", "x"], &["docs", "config", "moon"], &["docs", "iam", "moon", "all"]] {
+        for args in [
+            &["docs"][..],
+            &["docs", "x"],
+            &["docs", "config", "moon"],
+            &["docs", "iam", "moon", "all"],
+        ] {
             let error = ask(args).unwrap().unwrap_err();
             assert!(error.contains("docs annotations CLOUD"), "{error}");
         }

@@ -81,7 +81,8 @@ fn help_and_version_end_with_0() {
 fn the_flags_reference_is_printed_for_the_documentation() {
     let (status, text, _) = run(&["docs", "flags"]);
     assert_eq!(status, Some(0));
-    assert_eq!(text, ccm_core::config::render_reference());
+    let clouds = ccm_core::cloud::Registry::new(ccm_bin::providers::all()).unwrap();
+    assert_eq!(text, ccm_core::config::render_reference(&clouds));
 }
 
 /// REQ-APP-28

@@ -10,6 +10,7 @@ mod instances;
 mod leftovers;
 mod load_balancers;
 mod names;
+mod own;
 mod pod_cidrs;
 mod registry;
 mod routes;
@@ -21,6 +22,7 @@ pub use instances::{InstanceMetadata, Instances, Power, Presence, Read};
 pub use leftovers::{Leftover, LeftoverKind, Leftovers, Owners, Removal};
 pub use load_balancers::{Ensured, LoadBalancers, Note, Updated};
 pub use names::{ClusterName, LoadBalancerName, NameError, NodeName, ProviderId};
+pub use own::{Own, OwnContext, OwnController, OwnRule, OwnRun};
 pub use pod_cidrs::{
     CloudPodCidrs, MachineMasks, MachinePodCidrs, NodeIpamPolicy, NodeMasks, PodCidrs,
 };
@@ -84,6 +86,15 @@ pub trait Cloud: Send + Sync + 'static {
     /// to change it records and does not change.
     fn records_writes(&self) -> bool {
         false
+    }
+
+    /// Makes a controller of [`Factory::own`](Factory). The error names the flag and the fix, and
+    /// ends the process: the provider said itself that it has this controller.
+    ///
+    /// # Errors
+    /// The provider's flags do not fit together, or there is no such controller.
+    fn own_controller(&self, name: ControllerName, _: &OwnContext<'_>) -> Result<OwnRun, String> {
+        Err(format!("{} has no controller {name}", self.name()))
     }
 
     /// Called once on the replica that leads, before the first controller runs (REQ-APP-16).

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cloud, ClusterName, Writes};
+use super::{Cloud, ClusterName, Own, Writes};
 use crate::{
-    config::Env,
+    config::{Env, flags},
     runtime::{Clock, Fence, Random},
 };
 
@@ -66,6 +66,26 @@ pub struct Factory {
     pub name: &'static str,
     /// Builds it.
     pub build: BuildFn,
+    /// The flags and controllers that only this provider has.
+    pub own: Own,
+}
+
+impl Factory {
+    /// A provider without flags and controllers of its own.
+    pub fn new(name: &'static str, build: BuildFn) -> Self {
+        Self {
+            name,
+            build,
+            own: Own::default(),
+        }
+    }
+
+    /// The provider with flags and controllers of its own.
+    #[must_use]
+    pub const fn with_own(mut self, own: Own) -> Self {
+        self.own = own;
+        self
+    }
 }
 
 /// Why a provider was not found or not accepted.
@@ -74,6 +94,9 @@ pub enum RegistryError {
     /// Two providers with one name.
     #[error("cloud provider {0:?} is registered twice")]
     Duplicate(&'static str),
+    /// Two flags with one name.
+    #[error("flag --{0} is registered twice")]
+    DuplicateFlag(&'static str),
     /// The binary was built without any cloud.
     #[error(
         "no cloud was compiled into this binary; build it with --features aws (or another cloud)"
@@ -99,12 +122,18 @@ impl Registry {
     /// A registry of the given providers.
     ///
     /// # Errors
-    /// Two providers with one name.
+    /// Two providers or two flags with one name.
     pub fn new(factories: Vec<Factory>) -> Result<Self, RegistryError> {
         let mut seen = std::collections::BTreeSet::new();
+        let mut names: std::collections::BTreeSet<_> = flags().iter().map(|f| f.name).collect();
         for factory in &factories {
             if !seen.insert(factory.name) {
                 return Err(RegistryError::Duplicate(factory.name));
+            }
+            for flag in factory.own.flags {
+                if !names.insert(flag.name) {
+                    return Err(RegistryError::DuplicateFlag(flag.name));
+                }
             }
         }
         Ok(Self { factories })
@@ -113,6 +142,11 @@ impl Registry {
     /// The names, in the order of registration.
     pub fn names(&self) -> Vec<&'static str> {
         self.factories.iter().map(|f| f.name).collect()
+    }
+
+    /// What each provider has of its own, by the provider's name.
+    pub fn own(&self) -> impl Iterator<Item = (&'static str, &Own)> {
+        self.factories.iter().map(|f| (f.name, &f.own))
     }
 
     /// The provider of that name.
@@ -136,14 +170,15 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Flag, Kind};
 
     fn factory(name: &'static str) -> Factory {
-        Factory {
+        Factory::new(
             name,
-            build: Arc::new(|_| {
+            Arc::new(|_| {
                 Box::pin(async { Err(BuildError::Config("not built in this test".into())) })
             }),
-        }
+        )
     }
 
     #[test]
@@ -162,6 +197,26 @@ mod tests {
         let error = Registry::default().get("aws").err().unwrap();
         assert_eq!(error, RegistryError::Empty);
         assert!(error.to_string().contains("--features aws"));
+    }
+
+    #[test]
+    fn a_flag_is_registered_once() {
+        const TAGS: &[Flag] = &[Flag::of_provider("A", Kind::Pairs, "tags", "", "Tags.")];
+        const MASTER: &[Flag] = &[Flag::of_provider("A", Kind::Text, "master", "", "M.")];
+        let with = |name, flags| {
+            factory(name).with_own(Own {
+                flags,
+                controllers: &[],
+            })
+        };
+        assert!(Registry::new(vec![with("aws", TAGS)]).is_ok());
+        for (factories, twice) in [
+            (vec![with("aws", TAGS), with("gcp", TAGS)], "tags"),
+            (vec![with("aws", MASTER)], "master"),
+        ] {
+            let error = Registry::new(factories).err();
+            assert_eq!(error, Some(RegistryError::DuplicateFlag(twice)));
+        }
     }
 
     #[test]

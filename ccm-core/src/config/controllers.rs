@@ -15,10 +15,17 @@ pub enum ControllerName {
     Route,
     /// Pod address ranges of Nodes.
     NodeIpam,
+    /// One that only one provider has; made by [`ControllerName::own`].
+    Own {
+        /// The canonical name.
+        name: &'static str,
+        /// The older name.
+        alias: &'static str,
+    },
 }
 
 impl ControllerName {
-    /// All of them. None is off by default.
+    /// All that every provider may have. None is off by default.
     pub const ALL: [Self; 5] = [
         Self::Node,
         Self::NodeLifecycle,
@@ -26,6 +33,11 @@ impl ControllerName {
         Self::Route,
         Self::NodeIpam,
     ];
+
+    /// A controller that only one provider has, by its canonical name and its older one.
+    pub const fn own(name: &'static str, alias: &'static str) -> Self {
+        Self::Own { name, alias }
+    }
 
     /// The canonical name: health checks and `--controllers`.
     pub const fn as_str(self) -> &'static str {
@@ -35,6 +47,7 @@ impl ControllerName {
             Self::Service => "service-lb-controller",
             Self::Route => "node-route-controller",
             Self::NodeIpam => "node-ipam-controller",
+            Self::Own { name, .. } => name,
         }
     }
 
@@ -47,16 +60,15 @@ impl ControllerName {
             Self::Service => "service",
             Self::Route => "route",
             Self::NodeIpam => "nodeipam",
+            Self::Own { alias, .. } => alias,
         }
     }
 
-    fn find(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|name| {
-            text == name.as_str()
-                    || text == name.alias()
-                    // Azure's manager calls it so.
-                    || (*name == Self::NodeIpam && text == "node-ipam")
-        })
+    fn is_called(self, text: &str) -> bool {
+        text == self.as_str()
+            || text == self.alias()
+            // Azure's manager calls it so.
+            || (self == Self::NodeIpam && text == "node-ipam")
     }
 }
 
@@ -75,21 +87,30 @@ pub(super) struct Selection {
     pub(super) named: BTreeSet<ControllerName>,
 }
 
-/// The controllers that a value of `--controllers` selects; the first match decides. Unknown
-/// names are added to `errors`.
-pub(super) fn select(items: &[String], errors: &mut Vec<String>) -> Selection {
+/// The controllers that a value of `--controllers` selects; the first match decides. `own` are
+/// those that only the selected provider has. Unknown names are added to `errors`.
+pub(super) fn select(
+    items: &[String],
+    own: &[ControllerName],
+    errors: &mut Vec<String>,
+) -> Selection {
+    let known: Vec<ControllerName> = ControllerName::ALL
+        .into_iter()
+        .chain(own.iter().copied())
+        .collect();
     let mut decided: Vec<(ControllerName, bool)> = Vec::new();
     for item in items.iter().filter(|item| *item != "*") {
         let (text, wanted) = match item.strip_prefix('-') {
             Some(text) => (text, false),
             None => (item.as_str(), true),
         };
-        match ControllerName::find(text) {
+        match known.iter().copied().find(|name| name.is_called(text)) {
             Some(name) => decided.push((name, wanted)),
             // `-*` means nothing in the Go managers either.
             None if text == "*" => {}
             None => {
-                let known = ControllerName::ALL.map(ControllerName::as_str).join(", ");
+                let known: Vec<_> = known.iter().map(|name| name.as_str()).collect();
+                let known = known.join(", ");
                 errors.push(format!(
                     "--controllers: {text:?} is not in the list of known controllers: {known}"
                 ));
@@ -104,7 +125,7 @@ pub(super) fn select(items: &[String], errors: &mut Vec<String>) -> Selection {
     let named = decided.iter().filter(|(_, wanted)| *wanted);
     let named = named.map(|(name, _)| *name).filter(|name| wants(name));
     Selection {
-        chosen: ControllerName::ALL.into_iter().filter(wants).collect(),
+        chosen: known.iter().copied().filter(wants).collect(),
         named: named.collect(),
     }
 }
@@ -118,7 +139,7 @@ mod tests {
     fn names(text: &str) -> (Vec<ControllerName>, Vec<String>) {
         let mut errors = Vec::new();
         let items: Vec<_> = text.split(',').map(str::to_owned).collect();
-        let selected = select(&items, &mut errors);
+        let selected = select(&items, &[], &mut errors);
         (selected.chosen.into_iter().collect(), errors)
     }
 
@@ -126,7 +147,7 @@ mod tests {
     fn what_is_chosen_by_name_is_told_from_what_a_star_chooses() {
         let named = |text: &str| {
             let items: Vec<_> = text.split(',').map(str::to_owned).collect();
-            select(&items, &mut Vec::new()).named
+            select(&items, &[], &mut Vec::new()).named
         };
         assert_eq!(named("*"), BTreeSet::new());
         assert_eq!(named("*,nodeipam,-route"), [NodeIpam].into());
@@ -161,6 +182,27 @@ mod tests {
         ] {
             assert_eq!(names(text), (want.to_vec(), vec![]), "{text}");
         }
+    }
+
+    #[test]
+    fn a_controller_of_the_provider_is_known_by_its_name() {
+        let tagging = ControllerName::own("tagging", "tags");
+        let chosen = |text: &str, own: &[ControllerName]| {
+            let items: Vec<_> = text.split(',').map(str::to_owned).collect();
+            let mut errors = Vec::new();
+            let selected = select(&items, own, &mut errors);
+            (selected, errors.len())
+        };
+        for (text, named) in [("*,tagging", true), ("*,tags", true), ("*", false)] {
+            let (selected, errors) = chosen(text, &[tagging]);
+            assert_eq!(selected.chosen.len(), ControllerName::ALL.len() + 1);
+            assert_eq!(selected.named.contains(&tagging), named, "{text}");
+            assert_eq!(errors, 0);
+        }
+        let (selected, errors) = chosen("*,-tagging", &[tagging]);
+        assert!(!selected.chosen.contains(&tagging) && errors == 0);
+        assert_eq!(chosen("*,tagging", &[]).1, 1, "another provider");
+        assert_eq!((tagging.as_str(), tagging.alias()), ("tagging", "tags"));
     }
 
     /// REQ-APP-03
@@ -201,7 +243,7 @@ mod tests {
             ),
         ) {
             let mut errors = Vec::new();
-            let selected = select(&items, &mut errors);
+            let selected = select(&items, &[], &mut errors);
             for name in ControllerName::ALL {
                 let mut names = vec![name.as_str(), name.alias()];
                 if name == NodeIpam {

@@ -1,6 +1,6 @@
 //! What a flag is: one item holds its name, type, default, help and effect.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use super::{GoDuration, LowArgs, SniSettings};
 
@@ -25,6 +25,12 @@ pub enum Kind {
     Number,
     /// `name=bool`, comma separated; repeated flags merge.
     Map,
+    /// `key=value`, comma separated; repeated flags merge.
+    Pairs,
+    /// One text a flag; repeated flags append.
+    Array,
+    /// A number in Go's `float64`.
+    Double,
     /// A certificate with its key and names; repeated flags append.
     CertKey,
     /// A Kubernetes quantity of bytes.
@@ -52,6 +58,9 @@ impl Kind {
             Self::IntList => "int32s",
             Self::Number => "int",
             Self::Map => "mapStringBool",
+            Self::Pairs => "stringToString",
+            Self::Array => "stringArray",
+            Self::Double => "float",
             Self::CertKey => "namedCertKey",
             Self::Quantity => "quantity",
             Self::Modules => "pattern=N,...",
@@ -72,7 +81,7 @@ impl Kind {
     /// What stands between the values of a repeated flag; `None`: the last one wins.
     pub(super) const fn joint(self) -> Option<&'static str> {
         match self {
-            Self::List | Self::IntList | Self::Map => Some(","),
+            Self::List | Self::IntList | Self::Map | Self::Pairs | Self::Array => Some(","),
             Self::CertKey => Some(";"),
             _ => None,
         }
@@ -113,10 +122,12 @@ pub enum Section {
     Misc,
     /// Logs, version, help.
     Global,
+    /// Of one provider only, under this title.
+    Provider(&'static str),
 }
 
 impl Section {
-    /// All sections, in the order of the help.
+    /// All sections but those of providers, in the order of the help.
     pub const ALL: [Self; 13] = [
         Self::Generic,
         Self::Node,
@@ -149,6 +160,7 @@ impl Section {
             Self::WebhookServing => "Webhook serving",
             Self::Misc => "Misc",
             Self::Global => "Global",
+            Self::Provider(title) => title,
         }
     }
 }
@@ -275,6 +287,52 @@ pub(super) fn parse_int_list(text: &str) -> Result<Vec<i32>, String> {
         .iter()
         .map(|item| parse_int(item))
         .collect()
+}
+
+/// Reads `key=value`, comma separated, as Go's `pflag`: a text with one `=` is one pair, whatever
+/// commas it has; of several a pair with a comma stands in double quotes.
+pub(super) fn parse_pairs(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let items = match text.matches('=').count() {
+        1 => vec![text.trim_matches('"').to_owned()],
+        _ => split_quoted(text)?,
+    };
+    items
+        .into_iter()
+        .map(|item| match item.split_once('=') {
+            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+            None => Err(format!("{item} must be formatted as key=value")),
+        })
+        .collect()
+}
+
+/// Splits at commas outside of double quotes; within them `""` is a quote.
+fn split_quoted(text: &str) -> Result<Vec<String>, String> {
+    let wrong = || format!("{text:?} has a double quote that neither begins nor ends a pair");
+    let (mut items, mut item) = (Vec::new(), String::new());
+    let mut characters = text.chars().peekable();
+    let (mut quoted, mut ended) = (false, false);
+    while let Some(c) = characters.next() {
+        match c {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                item.push('"');
+            }
+            '"' if quoted => (quoted, ended) = (false, true),
+            '"' if item.is_empty() && !ended => quoted = true,
+            ',' if !quoted => {
+                items.push(std::mem::take(&mut item));
+                ended = false;
+            }
+            '"' => return Err(wrong()),
+            _ if ended => return Err(wrong()),
+            c => item.push(c),
+        }
+    }
+    if quoted {
+        return Err(wrong());
+    }
+    items.push(item);
+    Ok(items)
 }
 
 /// Reads `certificate,key[:names]`.
@@ -538,6 +596,36 @@ mod tests {
     }
 
     #[test]
+    fn pairs_are_read_as_go_reads_them() {
+        for (text, pairs) in [
+            ("a=1", Some(vec![("a", "1")])),
+            ("b=2,a=1", Some(vec![("a", "1"), ("b", "2")])),
+            ("a=1,a=2", Some(vec![("a", "2")])),
+            ("a=", Some(vec![("a", "")])),
+            // One pair has whatever commas it has.
+            ("a=1,2", Some(vec![("a", "1,2")])),
+            ("\"a=1,2\"", Some(vec![("a", "1,2")])),
+            ("\"a=1,2\",b=x\"", None),
+            ("\"a=1,2\",b=3", Some(vec![("a", "1,2"), ("b", "3")])),
+            (
+                "\"a=say \"\"x\"\"\",b=3",
+                Some(vec![("a", "say \"x\""), ("b", "3")]),
+            ),
+            ("a=1=2", Some(vec![("a", "1=2")])),
+            ("a=1,b=2,c", None),
+            ("a=1,\"b=2", None),
+            ("a", None),
+            ("", None),
+        ] {
+            let pairs = pairs.map(|pairs| {
+                let owned = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
+                pairs.into_iter().map(owned).collect::<BTreeMap<_, _>>()
+            });
+            assert_eq!(parse_pairs(text).ok(), pairs, "{text}");
+        }
+    }
+
+    #[test]
     fn a_verbosity_is_not_negative() {
         assert_eq!(parse_level("4"), Ok(4));
         assert!(parse_level("-1").is_err() && parse_level("x").is_err());
@@ -547,6 +635,7 @@ mod tests {
         #[test]
         fn no_text_makes_a_reader_panic(text in "[-+0-9a-zA-Z_.,:;]{0,16}|.{0,24}") {
             let _ = (parse_bool(&text), parse_float(&text), parse_ip(&text), parse_level(&text));
+            let _ = parse_pairs(&text);
             let _ = (parse_int_list(&text), parse_duration(&text), parse_version(&text));
             if let Ok(pair) = parse_cert_key(&text) {
                 prop_assert!(!pair.certificate.as_os_str().is_empty());

@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use super::{FeatureGates, GoDuration, SniSettings};
+use super::{ControllerName, FeatureGates, GoDuration, SniSettings, own::OwnFlag};
 
 /// What the command line says. Every field is one flag; what they mean together is decided by
 /// [`Settings::from_args`](super::Settings::from_args).
@@ -68,6 +68,10 @@ pub struct LowArgs {
     pub(super) kubeconfig: String,
     pub(super) master: String,
     pub(super) logging: LoggingArgs,
+    /// The flags of all providers of the binary, by name.
+    pub(super) own_flags: BTreeMap<&'static str, OwnFlag>,
+    /// The controllers that only one provider has, with that provider's name.
+    pub(super) own_controllers: Vec<(&'static str, ControllerName)>,
     /// Deprecated flags that were used, with the reason.
     pub(super) warnings: Vec<String>,
     /// What could not be read, one line each.

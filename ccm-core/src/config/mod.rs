@@ -13,6 +13,7 @@ mod flags;
 mod go_duration;
 mod low_args;
 mod migration;
+mod own;
 mod parse;
 mod reference;
 pub(crate) mod service_ranges;
@@ -26,6 +27,7 @@ pub use flag::{Flag, Kind, Section, SetFn};
 pub use flags::flags;
 pub use go_duration::{DurationError, GoDuration};
 pub use low_args::{LowArgs, VersionForm};
+pub use own::OwnFlags;
 pub use parse::ConfigErrors;
 pub use reference::{render_help, render_reference};
 pub use settings::{

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{LowArgs, flag::Flag, flags};
+use super::{LowArgs, flag::Flag, flags, own::OwnFlag};
+use crate::cloud::Registry;
 
 /// Everything that is wrong with a command line or with the settings, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +55,15 @@ impl LowArgs {
     where
         I: IntoIterator<Item: Into<String>>,
     {
-        let mut parser = Parser::with_defaults();
+        Self::read_for(args, &Registry::default())
+    }
+
+    /// As [`read`](Self::read), with the flags and controllers that only these clouds have.
+    pub fn read_for<I>(args: I, clouds: &Registry) -> Self
+    where
+        I: IntoIterator<Item: Into<String>>,
+    {
+        let mut parser = Parser::with_defaults(clouds);
         let mut args = args.into_iter().map(Into::into);
         while let Some(arg) = args.next() {
             if arg == "--" {
@@ -74,17 +83,33 @@ impl LowArgs {
 }
 
 struct Parser {
+    flags: Vec<&'static Flag>,
     args: LowArgs,
     given: BTreeMap<&'static str, String>,
 }
 
 impl Parser {
-    fn with_defaults() -> Self {
+    fn with_defaults(clouds: &Registry) -> Self {
         let mut parser = Self {
+            flags: flags().iter().collect(),
             args: LowArgs::default(),
             given: BTreeMap::new(),
         };
-        for flag in flags() {
+        for (provider, own) in clouds.own() {
+            let names = own.controllers.iter().map(|own| (provider, own.name));
+            parser.args.own_controllers.extend(names);
+            parser.flags.extend(own.flags);
+            for flag in own.flags {
+                let default = Some(flag.default.to_owned()).filter(|text| !text.is_empty());
+                let flag_ = OwnFlag {
+                    provider,
+                    values: default.into_iter().collect(),
+                    given: false,
+                };
+                parser.args.own_flags.insert(flag.name, flag_);
+            }
+        }
+        for flag in parser.flags.clone() {
             parser
                 .args
                 .effective
@@ -94,6 +119,10 @@ impl Parser {
             }
         }
         parser
+    }
+
+    fn find(&self, is_it: impl Fn(&Flag) -> bool) -> Option<&'static Flag> {
+        self.flags.iter().copied().find(|flag| is_it(flag))
     }
 
     fn set(&mut self, flag: &Flag, value: &str) {
@@ -112,9 +141,9 @@ impl Parser {
             None => (text, None),
         };
         let name = name.replace('_', "-");
-        match flags().iter().find(|flag| flag.name == name) {
+        match self.find(|flag| flag.name == name) {
             Some(flag) => self.given(flag, value, rest),
-            None => self.args.errors.push(unknown(&name)),
+            None => self.args.errors.push(unknown(&name, &self.flags)),
         }
     }
 
@@ -123,10 +152,7 @@ impl Parser {
         let mut letters = text.chars();
         let letter = letters.next();
         let after = letters.as_str();
-        let Some(flag) = flags()
-            .iter()
-            .find(|flag| flag.short.is_some() && flag.short == letter)
-        else {
+        let Some(flag) = self.find(|flag| flag.short.is_some() && flag.short == letter) else {
             let letter = letter.unwrap_or('-');
             self.args
                 .errors
@@ -169,6 +195,15 @@ impl Parser {
         // Only a list is set as a whole: its default goes when the first value comes.
         let new = if flag.kind.is_list() { &all } else { &value };
         self.set(flag, new);
+        if let Some(own) = self.args.own_flags.get_mut(flag.name)
+            && !self.args.unreadable.contains(flag.name)
+        {
+            if !own.given {
+                own.values.clear();
+            }
+            own.given = true;
+            own.values.push(value);
+        }
         if let Some(reason) = flag.deprecated
             && !self.given.contains_key(flag.name)
         {
@@ -186,8 +221,8 @@ impl Parser {
     }
 }
 
-fn unknown(name: &str) -> String {
-    let nearest = flags()
+fn unknown(name: &str, known: &[&Flag]) -> String {
+    let nearest = known
         .iter()
         .filter(|flag| flag.deprecated.is_none())
         .map(|flag| (distance(name, flag.name), flag.name))

@@ -6,20 +6,30 @@ use super::{
     flag::{Flag, Kind, Section},
     flags,
 };
+use crate::cloud::Registry;
 
 /// The column at which help texts are wrapped.
 const WIDTH: usize = 100;
 
-/// The text of `--help`: all flags by section, deprecated ones left out.
-pub fn render_help(program: &str) -> String {
+/// The text of `--help`: all flags by section, deprecated ones left out; then those that only one of
+/// these clouds has.
+pub fn render_help(program: &str, clouds: &Registry) -> String {
     let mut text = format!(
         "The cloud controller manager joins a Kubernetes cluster to the cloud it runs on: Nodes,\n\
          load balancers, routes and pod address ranges.\n\nUsage:\n  {program} [flags]\n"
     );
-    for section in Section::ALL {
+    for (section, provider) in sections(clouds) {
         // Writing to a String cannot fail.
-        let _ = write!(text, "\n{} flags:\n\n", section.title());
-        for flag in visible(section) {
+        let _ = match provider {
+            None => write!(text, "\n{} flags:\n\n", section.title()),
+            Some(name) => write!(
+                text,
+                "\n{} flags, only with --cloud-provider={name}:\n\n",
+                section.title()
+            ),
+        };
+        let visible = of_section(section, clouds).filter(|flag| flag.deprecated.is_none());
+        for flag in visible {
             let short = flag
                 .short
                 .map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
@@ -34,21 +44,22 @@ pub fn render_help(program: &str) -> String {
     text
 }
 
-/// The reference of all flags as Markdown: one table a section.
-pub fn render_reference() -> String {
+/// The reference of all flags as Markdown: one table a section; then those that only one of these
+/// clouds has.
+pub fn render_reference(clouds: &Registry) -> String {
     let mut text = String::from(
         "# Flags\n\n<!-- Made by `cargo xtask docs` from the flag table; do not edit. -->\n\n\
          Go's syntax: `--flag=value` or `--flag value`, booleans only `--flag=value`, `_` counts \
          as `-`; of a flag given twice the last one wins, lists append, feature gates merge. Flags marked *own* are \
          not in the Go managers.\n",
     );
-    for section in Section::ALL {
-        let _ = write!(
-            text,
-            "\n## {}\n\n| Flag | Type | Default | Meaning |\n|---|---|---|---|\n",
-            section.title()
-        );
-        for flag in flags().iter().filter(|flag| flag.section == section) {
+    for (section, provider) in sections(clouds) {
+        let _ = write!(text, "\n## {}\n\n", section.title());
+        if let Some(name) = provider {
+            let _ = write!(text, "Only with `--cloud-provider={name}`.\n\n");
+        }
+        text.push_str("| Flag | Type | Default | Meaning |\n|---|---|---|---|\n");
+        for flag in of_section(section, clouds) {
             let _ = writeln!(text, "{}", reference_row(flag));
         }
     }
@@ -77,10 +88,24 @@ fn reference_row(flag: &Flag) -> String {
     format!("| {short}`--{}` | {word} | {default} | {help} |", flag.name)
 }
 
-fn visible(section: Section) -> impl Iterator<Item = &'static Flag> {
-    flags()
-        .iter()
-        .filter(move |flag| flag.section == section && flag.deprecated.is_none())
+/// All sections, and for those of one provider its name.
+fn sections(clouds: &Registry) -> Vec<(Section, Option<&'static str>)> {
+    let mut all: Vec<_> = Section::ALL.map(|section| (section, None)).into();
+    for (provider, own) in clouds.own() {
+        for flag in own.flags {
+            let section = (flag.section, Some(provider));
+            if !all.contains(&section) {
+                all.push(section);
+            }
+        }
+    }
+    all
+}
+
+fn of_section(section: Section, clouds: &Registry) -> impl Iterator<Item = &'static Flag> {
+    let own = clouds.own().flat_map(|(_, own)| own.flags);
+    let all: Vec<_> = flags().iter().chain(own).collect();
+    all.into_iter().filter(move |flag| flag.section == section)
 }
 
 /// The help, and what is said of a flag that changes nothing.
@@ -123,7 +148,7 @@ mod tests {
 
     #[test]
     fn help_shows_every_flag_but_the_deprecated_ones() {
-        let help = render_help("cloud-controller-manager");
+        let help = render_help("cloud-controller-manager", &Registry::default());
         for flag in flags() {
             let shown = help.contains(&format!("--{}", flag.name));
             assert_eq!(shown, flag.deprecated.is_none(), "--{}", flag.name);
@@ -136,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_reference_has_one_row_a_flag() {
-        let page = render_reference();
+        let page = render_reference(&Registry::default());
         for flag in flags() {
             let rows = page
                 .lines()

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{ControllerName, FeatureGates};
+use super::{ControllerName, FeatureGates, OwnFlags};
 use crate::cloud::ClusterName;
 
 /// Settings of the node controller (specification: controllers §2.1).
@@ -90,6 +90,8 @@ pub struct Settings {
     /// Those of them that `--controllers` names: they run also where the provider has them off by
     /// default.
     pub named_controllers: BTreeSet<ControllerName>,
+    /// The flags that only the selected provider has.
+    pub own_flags: OwnFlags,
     /// The way to the API server.
     pub api: ApiSettings,
     /// The node controller.

@@ -58,7 +58,7 @@ pub(crate) async fn planned(
         return Ok(None);
     };
     let cidrs = ClusterCidrs::parse(&settings.cluster_cidr).map_err(ManagerError::from)?;
-    let listed = routes.list().await;
+    let listed = routes.list(nodes).await;
     let listed = listed.map_err(|error| error.context("list routes"))?;
     Ok(Some(route::planned(nodes, &listed, &cidrs)))
 }

@@ -22,6 +22,7 @@ const COMPATIBLE: &[&str] = &[
     "route_controller_",
     "running_managed_controllers",
     "service_controller_",
+    "tagging_controller_",
     "workqueue_",
 ];
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use aws_sdk_ec2::config::SharedHttpClient;
 use ccm_core::{
     cloud::{
-        Build, BuildError, Class, Cloud, CloudError, Instances, Leftovers, LoadBalancers, Writes,
+        Build, BuildError, Class, Cloud, CloudError, Instances, Leftovers, LoadBalancers,
+        OwnContext, OwnRun, Routes, Writes,
     },
     config::ControllerName,
 };
@@ -14,12 +15,14 @@ use ccm_core::{
 use crate::{
     api::{
         Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork,
-        dry_run, elbv2::Elbv2Api, network::NetworkApi,
+        SdkRoutes, SdkTagging, dry_run, elbv2::Elbv2Api, network::NetworkApi,
     },
     config::CloudConfig,
     gc::AwsLeftovers,
     instances::{AwsInstances, Describer, InstanceStore, Setup, ZoneCache},
     load_balancer::{AwsLoadBalancers, settings::Settings},
+    routes::{self, AwsRoutes},
+    tagging::{self, TAGGING, TaggingController, TaggingSettings},
     tags::ClusterTags,
 };
 
@@ -31,6 +34,8 @@ pub struct Aws {
     instances: Arc<AwsInstances>,
     load_balancers: Arc<AwsLoadBalancers>,
     leftovers: Arc<AwsLeftovers>,
+    routes: Arc<AwsRoutes>,
+    tagging: tagging::Setup,
     writes: Writes,
 }
 
@@ -40,9 +45,10 @@ impl Cloud for Aws {
     }
 
     /// The Go manager has no node IPAM, and `--allocate-node-cidrs` is often among its flags: an
-    /// allocator must not appear beside that of kube-controller-manager.
+    /// allocator must not appear beside that of kube-controller-manager. Its tagging controller is off
+    /// by default.
     fn off_by_default(&self) -> &'static [ControllerName] {
-        &[ControllerName::NodeIpam]
+        &[ControllerName::NodeIpam, TAGGING]
     }
 
     fn instances(&self) -> Option<Arc<dyn Instances>> {
@@ -59,6 +65,20 @@ impl Cloud for Aws {
 
     fn records_writes(&self) -> bool {
         matches!(self.writes, Writes::Recorded(_))
+    }
+
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
+        Some(Arc::clone(&self.routes) as Arc<dyn Routes>)
+    }
+
+    fn own_controller(&self, name: ControllerName, own: &OwnContext<'_>) -> Result<OwnRun, String> {
+        if name != TAGGING {
+            return Err(format!("{NAME} has no controller {name}"));
+        }
+        let settings = TaggingSettings::of(own.flags).map_err(|e| e.to_string())?;
+        let controller = TaggingController::new(own, self.tagging.clone(), settings);
+        let controller = controller.map_err(|e| format!("{name}: {e}"))?;
+        Ok(Box::new(|stop| Box::pin(controller.run(stop))))
     }
 }
 
@@ -105,11 +125,31 @@ pub(crate) async fn build(
         self_instance: site.self_instance.clone(),
     });
     let cluster_name = build.cluster_name.as_str().to_owned();
+    let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let routes = AwsRoutes::new(routes::Setup {
+        api: Arc::new(SdkRoutes::new(
+            site.clients.ec2.clone(),
+            site.clients.ec2_calls.clone(),
+        )),
+        describer: Arc::clone(&site.describer),
+        cluster: site.cluster.clone(),
+        cluster_name: cluster_name.clone(),
+        table_id: given(&site.config.route_table_id),
+    });
+    let tagging = tagging::Setup {
+        api: Arc::new(SdkTagging::new(
+            site.clients.ec2.clone(),
+            site.clients.ec2_calls.clone(),
+        )),
+        store: Arc::clone(&site.store),
+    };
     let (load_balancers, leftovers) = load_balancers(site, cluster_name, &build.writes);
     Ok(Arc::new(Aws {
+        tagging,
         instances: Arc::new(instances),
         load_balancers,
         leftovers: Arc::new(leftovers),
+        routes: Arc::new(routes),
         writes: build.writes,
     }))
 }

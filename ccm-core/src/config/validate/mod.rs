@@ -13,8 +13,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use self::check::Check;
 use super::{
-    ApiRate, ApiSettings, CloudSettings, ConfigErrors, FeatureGate, LowArgs, Settings,
-    configz::configz, controllers::select,
+    ApiRate, ApiSettings, CloudSettings, ConfigErrors, ControllerName, FeatureGate, LowArgs,
+    OwnFlags, Settings, configz::configz, controllers::select,
 };
 use crate::cloud::ClusterName;
 
@@ -40,7 +40,8 @@ impl Settings {
     pub fn from_args(args: &LowArgs) -> Result<Self, ConfigErrors> {
         let mut check = Check::new(args);
         let cloud = cloud(args, &mut check);
-        let controllers = select(&args.controllers, &mut check.errors);
+        let own = own_controllers(args, &mut check);
+        let controllers = select(&args.controllers, &own, &mut check.errors);
         let api = api(args, &mut check);
         let node = controllers::node(args, &mut check);
         let node_lifecycle = controllers::node_lifecycle(args, &mut check);
@@ -68,6 +69,7 @@ impl Settings {
                 cloud,
                 controllers: controllers.chosen,
                 named_controllers: controllers.named,
+                own_flags: OwnFlags::of(args, &args.cloud_provider),
                 api,
                 node,
                 node_lifecycle,
@@ -132,6 +134,25 @@ fn cloud(args: &LowArgs, check: &mut Check<'_>) -> Option<CloudSettings> {
         cluster_name,
         allow_untagged: args.allow_untagged_cloud,
     })
+}
+
+/// The controllers that only the selected provider has. A flag of another one is an error: it would
+/// change nothing.
+fn own_controllers(args: &LowArgs, check: &mut Check<'_>) -> Vec<ControllerName> {
+    let selected = args.cloud_provider.as_str();
+    for (name, flag) in &args.own_flags {
+        let other = flag.given && flag.provider != selected;
+        check.together(&["cloud-provider"], !other || selected.is_empty(), || {
+            format!(
+                "--{name} is a flag of --cloud-provider={}; leave it out",
+                flag.provider
+            )
+        });
+    }
+    let all = args.own_controllers.iter();
+    all.filter(|(provider, _)| *provider == selected)
+        .map(|(_, name)| *name)
+        .collect()
 }
 
 fn path(text: &str) -> Option<PathBuf> {

@@ -167,8 +167,8 @@ mod tests {
         node.metadata.uid = Some(name.to_owned());
         node.spec.provider_id = Some(format!("sim:///{name}"));
         node.status.conditions = vec![NodeCondition {
-            type_: "Ready".to_owned(),
-            status: ready.to_owned(),
+            type_: "Ready".into(),
+            status: ready.into(),
             reason: None,
         }];
         if shutdown {

@@ -15,7 +15,7 @@ use super::{
     lead::unasked,
 };
 use crate::{
-    cloud::{fenced_load_balancers, fenced_routes},
+    cloud::{OwnContext, fenced_load_balancers, fenced_routes},
     controllers::{
         node::NodeController,
         node_ipam::NodeIpamController,
@@ -117,6 +117,7 @@ impl Manager {
                 ControllerName::Service => make.service(cloud)?,
                 ControllerName::Route => make.route(cloud)?,
                 ControllerName::NodeIpam => make.node_ipam(cloud)?,
+                ControllerName::Own { .. } => make.own(cloud, name)?,
             }
         }
         if make.controllers.is_empty() {
@@ -278,6 +279,29 @@ impl Make<'_> {
                 }
             })
         });
+        Ok(())
+    }
+
+    /// A controller that only the provider has.
+    fn own(&mut self, cloud: &dyn Cloud, name: ControllerName) -> Result<(), ManagerError> {
+        let own = self.prepared.factory.own.controllers;
+        let account = own
+            .iter()
+            .find(|own| own.name == name)
+            .map(|own| own.account);
+        let context = self.context(account.unwrap_or(name.as_str()))?;
+        let settings = &self.manager.settings;
+        let made = cloud.own_controller(
+            name,
+            &OwnContext {
+                context: &context,
+                nodes: &self.nodes,
+                flags: &settings.own_flags,
+                node_monitor_period: settings.node_lifecycle.monitor_period,
+            },
+        );
+        let run = made.map_err(|problem| ManagerError::Own { name, problem })?;
+        self.add(name, run);
         Ok(())
     }
 

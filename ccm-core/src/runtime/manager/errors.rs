@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use crate::{
     cloud::RegistryError,
+    config::ControllerName,
     controllers::{
         node_ipam::{NodeIpamError, NodeIpamStartError},
         route::RouteStartError,
@@ -67,6 +68,14 @@ pub enum ManagerError {
     /// The node IPAM controller cannot start.
     #[error("error running controllers: {0}")]
     NodeIpam(#[from] NodeIpamStartError),
+    /// A controller that only the provider has cannot start.
+    #[error("error running controllers: {problem}")]
+    Own {
+        /// The controller.
+        name: ControllerName,
+        /// The provider's text: the flag and the fix.
+        problem: String,
+    },
     /// The node IPAM controller cannot work.
     #[error("node-ipam-controller: {0}")]
     NodeIpamEnded(#[from] NodeIpamError),
@@ -97,6 +106,7 @@ impl ManagerError {
             | Self::NoClusterId(_)
             | Self::Route(_)
             | Self::NodeIpam(_)
+            | Self::Own { .. }
             | Self::NodeIpamEnded(_)
             | Self::ControllerEnded { .. } => true,
             // An unknown name in a flag is a wrong flag.

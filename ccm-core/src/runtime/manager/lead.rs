@@ -134,7 +134,8 @@ impl Manager {
         if !unfinished.is_empty() {
             tracing::warn!(tasks = ?unfinished, "work was cut off at the end of the grace period");
         }
-        for name in ControllerName::ALL {
+        let own = prepared.factory.own.controllers.iter().map(|own| own.name);
+        for name in ControllerName::ALL.into_iter().chain(own) {
             prepared.running.set(name, false);
         }
         unfinished.is_empty()
@@ -186,6 +187,7 @@ impl Manager {
     ) -> Result<Tasks, ManagerError> {
         let all = permissions(&RbacOptions {
             controllers: assembled.names(),
+            own: prepared.factory.own.controllers.to_vec(),
             leases: self.leases(),
             service_account_credentials: self.settings.use_service_account_credentials,
             reviews: self.settings.serving.is_some(),

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::table::{Identity, Names, RULES, Rule, Scope};
+use super::table::{Identity, Names, RULES, Rule, Scope, own_rules};
+use crate::cloud::OwnController;
 
-/// The page: every row of the table, whatever runs.
-pub fn rbac_reference() -> String {
+/// The page: every row of the table, whatever runs, and those of controllers that only one provider
+/// has.
+pub fn rbac_reference(own: &[OwnController]) -> String {
     let mut text = String::from(
         "# Permissions\n\n<!-- Made by `cargo xtask docs` from the table of permissions; do not \
          edit. -->\n\n\
@@ -19,7 +21,12 @@ pub fn rbac_reference() -> String {
          manager. To create namespaces is not in the table: `kube-system` is always there.\n\n\
          | For | As | API group | Resource | Verbs | Where | Why |\n|---|---|---|---|---|---|---|\n",
     );
-    for rule in RULES {
+    for rule in &RULES
+        .iter()
+        .copied()
+        .chain(own_rules(own))
+        .collect::<Vec<_>>()
+    {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::config::ControllerName;
+use crate::{cloud::OwnController, config::ControllerName};
 
 /// Where the controllers' own service accounts and the cluster's authentication settings are.
 pub(super) const KUBE_SYSTEM: &str = "kube-system";
@@ -281,6 +281,21 @@ pub(super) static RULES: &[Rule] = &[
     },
 ];
 
+/// The rows of controllers that only one provider has.
+pub(super) fn own_rules(own: &[OwnController]) -> impl Iterator<Item = Rule> {
+    own.iter().flat_map(|controller| {
+        controller.rules.iter().map(|rule| {
+            cluster(
+                Part::Controller(controller.name),
+                Identity::Account(controller.account),
+                rule.resource,
+                rule.verbs,
+                rule.why,
+            )
+        })
+    })
+}
+
 /// A Lease by its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseName {
@@ -295,6 +310,8 @@ pub struct LeaseName {
 pub struct RbacOptions {
     /// The controllers.
     pub controllers: BTreeSet<ControllerName>,
+    /// The controllers that only the provider has, for their rows.
+    pub own: Vec<OwnController>,
     /// The Leases of leader election; empty when it is off.
     pub leases: Vec<LeaseName>,
     /// `--use-service-account-credentials`.
@@ -309,6 +326,7 @@ impl Default for RbacOptions {
     fn default() -> Self {
         Self {
             controllers: ControllerName::ALL.into(),
+            own: Vec::new(),
             leases: vec![LeaseName {
                 namespace: KUBE_SYSTEM.to_owned(),
                 name: "cloud-controller-manager".to_owned(),
@@ -320,6 +338,20 @@ impl Default for RbacOptions {
 }
 
 impl RbacOptions {
+    /// Everything, and the controllers that only these providers have.
+    pub fn with_own(own: Vec<OwnController>) -> Self {
+        let mut options = Self::default();
+        options.controllers.extend(own.iter().map(|own| own.name));
+        options.own = own;
+        options
+    }
+
+    /// The rows of what runs, in the table's order.
+    fn rules(&self) -> Vec<Rule> {
+        let all = RULES.iter().copied().chain(own_rules(&self.own));
+        all.filter(|rule| self.runs(rule.part)).collect()
+    }
+
     fn runs(&self, part: Part) -> bool {
         match part {
             Part::Process => true,
@@ -332,8 +364,9 @@ impl RbacOptions {
 
     /// The accounts of the controllers that run.
     fn accounts(&self) -> Vec<String> {
-        let rules = RULES.iter().filter(|rule| self.runs(rule.part));
-        let names: BTreeSet<&str> = rules
+        let names: BTreeSet<&str> = self
+            .rules()
+            .iter()
             .filter_map(|rule| match rule.identity {
                 Identity::Account(name) => Some(name),
                 Identity::Manager => None,
@@ -378,8 +411,11 @@ impl Permission {
 
 /// The rows of the table that a process needs, in the table's order.
 pub fn permissions(options: &RbacOptions) -> Vec<Permission> {
-    let rules = RULES.iter().filter(|rule| options.runs(rule.part));
-    rules.flat_map(|rule| of_rule(rule, options)).collect()
+    let rules = options.rules();
+    rules
+        .iter()
+        .flat_map(|rule| of_rule(rule, options))
+        .collect()
 }
 
 fn of_rule(rule: &Rule, options: &RbacOptions) -> Vec<Permission> {

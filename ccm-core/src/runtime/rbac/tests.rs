@@ -127,6 +127,7 @@ async fn the_table_has_what_the_code_does_and_nothing_else() {
             ControllerName::Service,
         ]
         .into(),
+        own: Vec::new(),
         leases: Vec::new(),
         service_account_credentials: false,
         reviews: false,
@@ -271,6 +272,7 @@ fn a_manifest_grants_the_rows_of_the_table_and_nothing_else() {
 fn what_does_not_run_needs_nothing() {
     let quiet = RbacOptions {
         controllers: [ControllerName::Service].into(),
+        own: Vec::new(),
         leases: Vec::new(),
         service_account_credentials: false,
         reviews: false,
@@ -408,7 +410,7 @@ async fn a_server_that_does_not_answer_the_check_delays_nothing_for_long() {
 
 #[test]
 fn the_page_has_a_row_for_each_rule() {
-    let page = rbac_reference();
+    let page = rbac_reference(&[]);
     let rows = page.lines().filter(|line| line.starts_with("| ")).count();
     assert_eq!(rows, 1 + table::RULES.len());
     assert!(page.contains(

@@ -24,9 +24,9 @@ pub const NAME: &str = "bench";
 /// The provider. Its cloud-config file holds the address of the cloud.
 #[must_use]
 pub fn factory() -> Factory {
-    Factory {
-        name: NAME,
-        build: Arc::new(|build| {
+    Factory::new(
+        NAME,
+        Arc::new(|build| {
             Box::pin(async move {
                 let config = build
                     .config
@@ -37,7 +37,7 @@ pub fn factory() -> Factory {
                 Ok(Arc::new(client) as Arc<dyn Cloud>)
             })
         }),
-    }
+    )
 }
 
 #[derive(Clone)]

@@ -16,8 +16,9 @@ mod store;
 mod topology;
 mod zones;
 
-pub use batch::Batcher;
+pub use batch::{Answers, Ask, Batcher};
 pub use describe::{Describer, Found};
+pub(crate) use describe::{copy, no_answer};
 pub use ids::InstanceId;
 pub use provider::{AwsInstances, Setup};
 pub use store::InstanceStore;

@@ -80,6 +80,13 @@ impl InstanceStore {
             .collect())
     }
 
+    /// The instance, as far as it is known without asking.
+    pub fn known(&self, id: &InstanceId) -> Found {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(id).filter(|entry| entry.until > Instant::now());
+        entry.and_then(|entry| entry.found.clone())
+    }
+
     /// Forgets these ids, after the cloud showed that what is known of them is wrong.
     pub fn forget<'a>(&self, ids: impl IntoIterator<Item = &'a InstanceId>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

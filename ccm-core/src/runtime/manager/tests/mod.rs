@@ -1,6 +1,7 @@
 //! The whole manager in the process, on virtual time, against a small scripted API server.
 
 mod leading;
+mod own;
 
 use std::{
     sync::{
@@ -209,13 +210,13 @@ impl Fake {
 
     fn factory(&self) -> Factory {
         let fake = self.clone();
-        Factory {
-            name: "fake",
-            build: Arc::new(move |build| {
+        Factory::new(
+            "fake",
+            Arc::new(move |build| {
                 let fake = fake.clone();
                 Box::pin(async move { fake.build(build) })
             }),
-        }
+        )
     }
 
     fn build(self, build: Build) -> Result<Arc<dyn Cloud>, BuildError> {

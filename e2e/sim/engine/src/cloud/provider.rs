@@ -53,9 +53,9 @@ pub fn factory(
     craft: Arc<dyn Craft>,
     policy: NodeIpamPolicy,
 ) -> Factory {
-    Factory {
-        name: NAME,
-        build: Arc::new(move |build| {
+    Factory::new(
+        NAME,
+        Arc::new(move |build| {
             let session = Session::new(
                 cloud.clone(),
                 lines.clone(),
@@ -65,5 +65,5 @@ pub fn factory(
             );
             Box::pin(async move { Ok(Arc::new(Provider { session, policy }) as Arc<dyn Cloud>) })
         }),
-    }
+    )
 }

@@ -41,13 +41,7 @@ impl World {
                 self.join(name);
             }
             Step::NotReady(name) => self.set_ready(name, "False"),
-            Step::Ready(name) => {
-                let cloud = self.cloud.now();
-                let machine = cloud.machine_named(name);
-                if machine.is_some_and(|machine| machine.state == State::Running) {
-                    self.set_ready(name, "True");
-                }
-            }
+            Step::Ready(name) => self.ready(name),
             Step::BreakRoute(name) => self.cloud.change(|model| {
                 let id = model.machine_named(name).map(|machine| machine.id.clone());
                 model
@@ -109,6 +103,22 @@ impl World {
             }
             Step::Break(name, kind) => self.break_part(name, kind),
             _ => {}
+        }
+    }
+
+    /// Only the kubelet of a Node's own machine reports for it, not that of the next machine of the
+    /// same name, which waits until the Node is gone.
+    fn ready(&mut self, name: &'static str) {
+        let Some(node) = self.kube.get("nodes", "", name) else {
+            return;
+        };
+        let cloud = self.cloud.now();
+        let machine = match text(&node, "/spec/providerID") {
+            "" => cloud.machine_named(name),
+            id => cloud.machine_of(id),
+        };
+        if machine.is_some_and(|machine| machine.state == State::Running) {
+            self.set_ready(name, "True");
         }
     }
 

@@ -86,6 +86,7 @@ impl World {
             random: Random::seeded(1),
             metrics: prometheus::Registry::new(),
             fence: Fence::open(),
+            writes: ccm_core::cloud::Writes::Real,
             shutdown: CancellationToken::new(),
         };
         let http = ccm_cloudsim::sdk::http_client(&self.sim);
