@@ -57,8 +57,8 @@ impl LoadBalancers for Fenced<dyn LoadBalancers> {
 
 #[async_trait]
 impl Routes for Fenced<dyn Routes> {
-    async fn list(&self) -> CloudResult<Vec<Route>> {
-        self.inner.list().await
+    async fn list(&self, nodes: &[Arc<Node>]) -> CloudResult<Vec<Route>> {
+        self.inner.list(nodes).await
     }
 
     async fn create(&self, routes: &[WantedRoute]) -> Vec<CloudResult<()>> {
@@ -98,7 +98,7 @@ mod tests {
 
     #[async_trait]
     impl Routes for Calls {
-        async fn list(&self) -> CloudResult<Vec<Route>> {
+        async fn list(&self, _: &[Arc<Node>]) -> CloudResult<Vec<Route>> {
             self.note("list");
             Ok(Vec::new())
         }
@@ -143,7 +143,7 @@ mod tests {
         let routes = fenced_routes(calls.clone(), Fence::waiting());
         let balancers = fenced_load_balancers(calls.clone(), Fence::waiting());
         let one = [Route::default()];
-        assert!(routes.list().await.is_ok());
+        assert!(routes.list(&[]).await.is_ok());
         assert!(routes.delete(&one).await.iter().all(Result::is_err));
         assert_eq!(routes.delete(&one).await.len(), 1);
         assert!(balancers.get(&service).await.is_ok());

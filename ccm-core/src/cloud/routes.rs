@@ -1,9 +1,12 @@
 //! The routes to the pods of every Node (specification: controllers §1.6).
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::NodeAddress;
 
 use super::CloudResult;
+use crate::kube::Node;
 
 /// A route as the cloud shows it, or as it is wanted.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,8 +49,9 @@ pub struct WantedRoute {
 #[async_trait]
 pub trait Routes: Send + Sync {
     /// Every managed route of this cluster. A route whose target cannot be told is `blackhole` or
-    /// has an empty `target_node`; a page that failed fails the whole list.
-    async fn list(&self) -> CloudResult<Vec<Route>>;
+    /// has an empty `target_node`; a page that failed fails the whole list. `nodes` are all Nodes as
+    /// they are now: a cloud whose table names machines finds their Nodes among them.
+    async fn list(&self, nodes: &[Arc<Node>]) -> CloudResult<Vec<Route>>;
 
     /// Makes routes. A route that is there already, with the same destination and target, is
     /// success; one of the same name with another target is replaced.

@@ -2,12 +2,15 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use ccm_core::cloud::{Class, CloudError, CloudResult, Route, Routes, WantedRoute};
+use ccm_core::{
+    cloud::{Class, CloudError, CloudResult, Route, Routes, WantedRoute},
+    kube::Node,
+};
 use tokio::time::Instant;
 
 /// One call: `list`, `create` or `delete`.
@@ -249,7 +252,7 @@ impl State {
 
 #[async_trait]
 impl Routes for FakeRoutes {
-    async fn list(&self) -> CloudResult<Vec<Route>> {
+    async fn list(&self, _: &[Arc<Node>]) -> CloudResult<Vec<Route>> {
         match self.begin("list", Vec::new()).await {
             Some(error) => Err(error),
             None => Ok(self.table()),

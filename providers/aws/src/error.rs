@@ -60,6 +60,7 @@ const CONFLICT: &[&str] = &[
     "DuplicateLoadBalancerName",
     "DuplicateTargetGroupName",
     "DuplicateListener",
+    "RouteAlreadyExists",
 ];
 
 /// A limit of the account is reached.
@@ -69,6 +70,7 @@ const QUOTA: &[&str] = &[
     "SecurityGroupsPerInterfaceLimitExceeded",
     "RulesPerSecurityGroupLimitExceeded",
     "AddressLimitExceeded",
+    "RouteLimitExceeded",
     "TagLimitExceeded",
     "ResourceLimitExceeded",
     "InsufficientFreeAddressesInSubnet",

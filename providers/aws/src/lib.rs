@@ -1,9 +1,9 @@
-//! The AWS provider of the cloud controller manager: instances and load balancers.
+//! The AWS provider of the cloud controller manager: instances, load balancers and routes.
 //!
 //! [`provider`] is the way in. The configuration file is read by [`config`]; [`api`] holds the
 //! cloud's calls; [`instances`] answers the node controllers, [`load_balancer`] the service
-//! controller. What must stay compatible with the Go manager is data in [`names`], [`tags`] and
-//! [`annotations`]; what AWS must allow is data in [`iam`].
+//! controller, [`routes`] the route controller. What must stay compatible with the Go manager is data
+//! in [`names`], [`tags`] and [`annotations`]; what AWS must allow is data in [`iam`].
 
 pub mod annotations;
 pub mod api;
@@ -14,7 +14,9 @@ pub mod instances;
 pub mod load_balancer;
 pub mod names;
 mod notes;
+mod optional;
 mod provider;
+pub mod routes;
 pub mod tags;
 
 use std::sync::Arc;

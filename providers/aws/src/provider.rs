@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use aws_sdk_ec2::config::SharedHttpClient;
 use ccm_core::{
-    cloud::{Build, BuildError, Class, Cloud, CloudError, Instances, LoadBalancers},
+    cloud::{Build, BuildError, Class, Cloud, CloudError, Instances, LoadBalancers, Routes},
     config::ControllerName,
 };
 
 use crate::{
-    api::{Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork},
+    api::{
+        Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork,
+        SdkRoutes,
+    },
     config::CloudConfig,
     instances::{AwsInstances, Describer, InstanceStore, Setup, ZoneCache},
     load_balancer::{AwsLoadBalancers, settings::Settings},
+    routes::{self, AwsRoutes},
     tags::ClusterTags,
 };
 
@@ -24,6 +28,7 @@ pub const NAME: &str = "aws";
 pub struct Aws {
     instances: Arc<AwsInstances>,
     load_balancers: Arc<AwsLoadBalancers>,
+    routes: Arc<AwsRoutes>,
 }
 
 impl Cloud for Aws {
@@ -43,6 +48,10 @@ impl Cloud for Aws {
 
     fn load_balancers(&self) -> Option<Arc<dyn LoadBalancers>> {
         Some(Arc::clone(&self.load_balancers) as Arc<dyn LoadBalancers>)
+    }
+
+    fn routes(&self) -> Option<Arc<dyn Routes>> {
+        Some(Arc::clone(&self.routes) as Arc<dyn Routes>)
     }
 }
 
@@ -89,8 +98,20 @@ pub(crate) async fn build(
         self_instance: site.self_instance.clone(),
     });
     let cluster_name = build.cluster_name.as_str().to_owned();
+    let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let routes = AwsRoutes::new(routes::Setup {
+        api: Arc::new(SdkRoutes::new(
+            site.clients.ec2.clone(),
+            site.clients.ec2_calls.clone(),
+        )),
+        describer: Arc::clone(&site.describer),
+        cluster: site.cluster.clone(),
+        cluster_name: cluster_name.clone(),
+        table_id: given(&site.config.route_table_id),
+    });
     Ok(Arc::new(Aws {
         instances: Arc::new(instances),
+        routes: Arc::new(routes),
         load_balancers: Arc::new(load_balancers(site, cluster_name)),
     }))
 }

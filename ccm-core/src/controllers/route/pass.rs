@@ -110,6 +110,7 @@ impl Passes {
         shutdown: &CancellationToken,
     ) -> PassEnd {
         self.reporter.start();
+        let known = self.nodes.list();
         let listed = tokio::select! {
             biased;
             // A read that is not waited for changes nothing.
@@ -117,7 +118,7 @@ impl Passes {
                 self.reporter.end(None);
                 return PassEnd::Complete;
             }
-            listed = self.routes.list() => listed,
+            listed = self.routes.list(&known) => listed,
         };
         let routes = match listed {
             Ok(routes) => routes,
@@ -129,6 +130,7 @@ impl Passes {
                 return PassEnd::Stuck;
             }
         };
+        drop(known);
         // After the list: a Node that came since has no route in it, and gets one.
         let nodes = self.nodes.list();
         let plan = Plan::new(&nodes, &routes, &self.cidrs);

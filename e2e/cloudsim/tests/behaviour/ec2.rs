@@ -324,6 +324,67 @@ async fn a_route_to_a_dead_instance_is_a_black_hole() {
 }
 
 #[tokio::test]
+async fn a_route_is_replaced_and_removed_and_the_local_one_stays() {
+    let (client, cluster) = Client::with_cluster(2);
+    let table = ("RouteTableId", cluster.route_table_id.as_str());
+    let to = ("DestinationCidrBlock", "10.244.1.0/24");
+    let [a, b] = [0, 1].map(|at| ("InstanceId", cluster.instance_ids[at].as_str()));
+    let missing = client.ec2_error("ReplaceRoute", &[table, to, a]).await;
+    assert_eq!(missing, "InvalidParameterValue");
+    assert_eq!(client.ec2("CreateRoute", &[table, to, a]).await.status, 200);
+    let other = ("DestinationCidrBlock", "10.244.1.9/24");
+    let answer = client.ec2("ReplaceRoute", &[table, other, b]).await;
+    assert_eq!(answer.status, 200);
+    let tables = [("RouteTableId.1", cluster.route_table_id.as_str())];
+    let shown = client.ec2("DescribeRouteTables", &tables).await;
+    assert_eq!(shown.all("instanceId"), [b.1]);
+    assert!(shown.all("networkInterfaceId")[0].starts_with("eni-"));
+    client.sim.aws().set_quotas(|q| q.routes_per_table = 3);
+    let full = [table, ("DestinationCidrBlock", "10.244.2.0/24"), a];
+    let error = client.ec2_error("CreateRoute", &full).await;
+    assert_eq!(error, "RouteLimitExceeded");
+    assert_eq!(client.ec2("DeleteRoute", &[table, to]).await.status, 200);
+    let gone = client.ec2_error("DeleteRoute", &[table, to]).await;
+    assert_eq!(gone, "InvalidRoute.NotFound");
+    let local = ("DestinationCidrBlock", "10.20.0.0/16");
+    let kept = client.ec2_error("DeleteRoute", &[table, local]).await;
+    assert_eq!(kept, "InvalidParameterValue");
+    assert_eq!(client.ec2("CreateRoute", &full).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_check_of_an_interface_is_switched_off_by_its_id() {
+    let (client, cluster) = Client::with_cluster(1);
+    let id = cluster.instance_ids[0].as_str();
+    client.sim.aws().attach_eni(id, 1, &[]).unwrap();
+    let primary = |client: &Client| {
+        let state = client.sim.aws().snapshot();
+        let mut all = state.interfaces.into_values();
+        let at_zero = |eni: &ccm_cloudsim::aws::Interface| {
+            eni.attachment
+                .as_ref()
+                .is_some_and(|at| at.instance_id.as_deref() == Some(id) && at.device_index == 0)
+        };
+        all.find(at_zero).unwrap()
+    };
+    let eni = primary(&client).id;
+    let off = [
+        ("NetworkInterfaceId", eni.as_str()),
+        ("SourceDestCheck.Value", "false"),
+    ];
+    let answer = client.ec2("ModifyNetworkInterfaceAttribute", &off).await;
+    assert_eq!(answer.status, 200);
+    assert!(!primary(&client).source_dest_check);
+    let state = client.sim.aws().snapshot();
+    assert!(!state.instances[id].source_dest_check);
+    assert!(state.interfaces.values().any(|eni| eni.source_dest_check));
+    let none = client
+        .ec2_error("ModifyNetworkInterfaceAttribute", &off[..1])
+        .await;
+    assert_eq!(none, "InvalidParameterCombination");
+}
+
+#[tokio::test]
 async fn topology_exists_for_tightly_coupled_types_only() {
     let (client, cluster) = Client::with_cluster(1);
     let launch = |kind: &str, subnet: usize| {

@@ -74,6 +74,8 @@ pub struct Interface {
     pub zone: String,
     /// The private DNS name; empty when it has none.
     pub private_dns_name: String,
+    /// Whether packets of other addresses than its own are dropped, as those of pods are.
+    pub source_dest_check: bool,
 }
 
 /// An instance. Texts that the cloud leaves out are empty.
@@ -106,6 +108,15 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// The interface that the instance was started with; `None` when the answer has none.
+    pub fn primary_interface(&self) -> Option<&Interface> {
+        let attached = self
+            .interfaces
+            .iter()
+            .filter(|one| one.device_index.is_some());
+        attached.min_by_key(|one| one.device_index)
+    }
+
     /// Whether it is definitely running: only then it may become a target.
     pub fn is_running(&self) -> bool {
         self.state == Some(InstanceState::Running)

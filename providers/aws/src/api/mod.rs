@@ -9,9 +9,11 @@ mod fence;
 mod metadata;
 mod metrics;
 pub mod network;
+pub mod routes;
 mod sdk_ec2;
 mod sdk_elbv2;
 mod sdk_network;
+mod sdk_routes;
 mod throttle;
 
 pub use client::{Clients, Connect, http_client};
@@ -23,4 +25,5 @@ pub use metrics::{ApiCalls, ApiMetrics, sample_metrics};
 pub use sdk_ec2::SdkEc2;
 pub use sdk_elbv2::SdkElbv2;
 pub use sdk_network::SdkNetwork;
+pub use sdk_routes::SdkRoutes;
 pub use throttle::Throttle;

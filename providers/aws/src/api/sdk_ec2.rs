@@ -261,6 +261,8 @@ fn of_instance_interface(interface: types::InstanceNetworkInterface) -> Interfac
             .collect(),
         zone: String::new(),
         private_dns_name: interface.private_dns_name.unwrap_or_default(),
+        // It is on until someone switches it off.
+        source_dest_check: interface.source_dest_check.unwrap_or(true),
     }
 }
 
@@ -278,6 +280,8 @@ fn of_interface(interface: types::NetworkInterface) -> Interface {
             .collect(),
         zone: interface.availability_zone.unwrap_or_default(),
         private_dns_name: interface.private_dns_name.unwrap_or_default(),
+        // It is on until someone switches it off.
+        source_dest_check: interface.source_dest_check.unwrap_or(true),
     }
 }
 

@@ -138,9 +138,9 @@ pub static KEYS: &[Key] = &[
         "RouteTableID",
         Kind::Text,
         "",
-        "The route table of the pod network's routes.",
-    )
-    .with_effect(Effect::Later),
+        "The route table of the pod network's routes. Empty: the one table of the region that \
+         carries the cluster's tag.",
+    ),
     key(
         "RoleARN",
         Kind::Text,

@@ -63,6 +63,7 @@ pub(crate) fn interface(index: i32, private_ips: &[&str], ipv6: &[&str]) -> Inte
         ipv6: texts(ipv6),
         zone: "us-west-2a".into(),
         private_dns_name: String::new(),
+        source_dest_check: true,
     }
 }
 

@@ -18,6 +18,7 @@ mod zones;
 
 pub use batch::Batcher;
 pub use describe::{Describer, Found};
+pub(crate) use describe::{copy, no_answer};
 pub use ids::InstanceId;
 pub use provider::{AwsInstances, Setup};
 pub use store::InstanceStore;

@@ -6,58 +6,23 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex as StdMutex, PoisonError},
-    time::Duration,
 };
 
 use ccm_core::cloud::{Class, CloudError, CloudResult, LoadBalancerName};
 use futures::{StreamExt, stream};
-use tokio::{sync::Mutex, time::Instant};
+use tokio::sync::Mutex;
 
 use super::{
     node_rules::{AllKnown, CleanUp, Known, Needs, Owner, clean_up, grants, names_load_balancer},
     quoted,
     vpc::{GroupMap, VpcSnapshot},
 };
-use crate::{
-    api::network::{Groups, NetworkApi, Rule, Rules, SecurityGroup},
-    error::is_not_permitted,
-};
+use crate::api::network::{Groups, NetworkApi, Rule, Rules, SecurityGroup};
+
+pub use crate::optional::Optional;
 
 /// Groups written to at once: enough to hide latency, too few to provoke throttling.
 const CONCURRENT_GROUPS: usize = 8;
-
-/// How long a call that the credentials do not allow is not tried again. The permissions that the
-/// Go manager asks for do not include it.
-pub const DENIED_FOR: Duration = Duration::from_hours(24);
-
-/// A call that works only with permissions that the Go manager does not need.
-#[derive(Debug, Default)]
-pub struct Optional(StdMutex<Option<Instant>>);
-
-impl Optional {
-    /// Whether it is worth a try.
-    pub fn is_allowed(&self) -> bool {
-        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_none_or(|until| until <= Instant::now())
-    }
-
-    /// `None` when the credentials do not allow the call; it is then left alone for a while.
-    ///
-    /// # Errors
-    /// Every other failure.
-    pub fn check<T>(&self, what: &str, answer: CloudResult<T>) -> CloudResult<Option<T>> {
-        match answer {
-            Ok(value) => Ok(Some(value)),
-            Err(error) if is_not_permitted(&error) => {
-                tracing::warn!(call = what, %error, "optional call is not allowed");
-                *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(Instant::now() + DENIED_FOR);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
 
 /// What a load balancer needs of its Nodes' groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

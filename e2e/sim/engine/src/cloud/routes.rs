@@ -1,8 +1,13 @@
 //! Routes. The table shows no owner, as those of some clouds: the controller must tell by the
 //! range whose a route is.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use ccm_core::cloud::{CloudResult, Route, Routes, WantedRoute};
+use ccm_core::{
+    cloud::{CloudResult, Route, Routes, WantedRoute},
+    kube::Node,
+};
 
 use super::{
     model::{Model, TableRoute},
@@ -34,7 +39,7 @@ fn name(wanted: &WantedRoute) -> String {
 
 #[async_trait]
 impl Routes for Provider {
-    async fn list(&self) -> CloudResult<Vec<Route>> {
+    async fn list(&self, _: &[Arc<Node>]) -> CloudResult<Vec<Route>> {
         self.session
             .read("list-routes".to_owned(), |model| {
                 let craft = self.session.craft();
