@@ -330,7 +330,7 @@ async fn a_route_is_replaced_and_removed_and_the_local_one_stays() {
     let to = ("DestinationCidrBlock", "10.244.1.0/24");
     let [a, b] = [0, 1].map(|at| ("InstanceId", cluster.instance_ids[at].as_str()));
     let missing = client.ec2_error("ReplaceRoute", &[table, to, a]).await;
-    assert_eq!(missing, "InvalidRoute.NotFound");
+    assert_eq!(missing, "InvalidParameterValue");
     assert_eq!(client.ec2("CreateRoute", &[table, to, a]).await.status, 200);
     let other = ("DestinationCidrBlock", "10.244.1.9/24");
     let answer = client.ec2("ReplaceRoute", &[table, other, b]).await;

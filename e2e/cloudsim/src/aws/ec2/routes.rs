@@ -130,6 +130,10 @@ impl State {
             );
             return Err(CloudError::new("InvalidParameterValue", text));
         };
+        if route.target == "local" {
+            let text = format!("cannot change local route {destination} in route table {id}");
+            return Err(CloudError::new("InvalidParameterValue", text));
+        }
         target.clone_into(&mut route.target);
         Ok(())
     }

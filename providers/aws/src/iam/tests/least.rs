@@ -6,7 +6,13 @@ use super::world::World;
 use crate::iam::{Need, Part, PolicyName, policy, rights};
 
 /// The parts of the table whose days are told in `world`. The other ones have no code yet.
-const SHOWN: [Part; 4] = [Part::Start, Part::Node, Part::Service, Part::Network];
+const SHOWN: [Part; 5] = [
+    Part::Start,
+    Part::Node,
+    Part::Service,
+    Part::Network,
+    Part::Route,
+];
 
 fn attach(world: &World, name: PolicyName, without: &[&str]) {
     let text = policy(name).unwrap();
@@ -28,6 +34,9 @@ async fn live(world: &mut World, name: PolicyName) {
     if name.parts().contains(&Part::Network) {
         world.day_of_network_load_balancers().await;
     }
+    if name.parts().contains(&Part::Route) {
+        world.day_of_routes().await;
+    }
 }
 
 /// The actions of the policy's shown rows whose need is as wanted. An action that another row of the same policy
@@ -47,7 +56,12 @@ fn actions(name: PolicyName, optional: bool) -> BTreeSet<&'static str> {
 
 #[tokio::test(start_paused = true)]
 async fn each_policy_is_enough_and_all_of_it_is_used() {
-    for name in [PolicyName::Node, PolicyName::Service, PolicyName::All] {
+    for name in [
+        PolicyName::Node,
+        PolicyName::Service,
+        PolicyName::Route,
+        PolicyName::All,
+    ] {
         let mut world = World::new();
         attach(&world, name, &[]);
         live(&mut world, name).await;
@@ -65,7 +79,7 @@ async fn each_policy_is_enough_and_all_of_it_is_used() {
 
 #[tokio::test(start_paused = true)]
 async fn without_any_one_required_action_some_call_is_denied() {
-    for name in [PolicyName::Node, PolicyName::Service] {
+    for name in [PolicyName::Node, PolicyName::Service, PolicyName::Route] {
         let required = actions(name, false);
         assert!(!required.is_empty());
         for action in required {
@@ -87,7 +101,7 @@ async fn without_any_one_required_action_some_call_is_denied() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_optional_actions_everything_else_works() {
-    for name in [PolicyName::Node, PolicyName::Service] {
+    for name in [PolicyName::Node, PolicyName::Service, PolicyName::Route] {
         let optional = actions(name, true);
         let mut world = World::settled();
         attach(&world, name, &optional.iter().copied().collect::<Vec<_>>());
@@ -99,8 +113,12 @@ async fn without_the_optional_actions_everything_else_works() {
             .filter(|it| !optional.contains(it.as_str()))
             .collect();
         assert_eq!(beyond, [""; 0], "{name:?}");
-        // A Fargate node is nothing but its interface.
-        let lost = |error: &&String| !error.contains("ec2:DescribeNetworkInterfaces");
+        // A Fargate node is nothing but its interface, and a route to one of several interfaces needs that one.
+        let known = [
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:ModifyNetworkInterfaceAttribute",
+        ];
+        let lost = |error: &&String| !known.iter().any(|known| error.contains(known));
         let errors: Vec<_> = world.errors.iter().filter(lost).collect();
         assert_eq!(errors, [""; 0], "{name:?}");
     }
@@ -124,7 +142,7 @@ async fn the_first_load_balancer_of_an_account_needs_the_service_role() {
 
 #[test]
 fn every_part_is_shown_or_known_not_to_be() {
-    let hidden = [Part::Classic, Part::Route, Part::Tagging];
+    let hidden = [Part::Classic, Part::Tagging];
     for right in rights() {
         assert_ne!(
             SHOWN.contains(&right.part),

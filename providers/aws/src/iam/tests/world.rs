@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use ccm_cloudsim::{Call, CloudSim, Cluster, Options, RunInstance};
 use ccm_core::{
-    cloud::{Build, Cloud, ClusterName, ConfigFile, Ensured, LoadBalancers, Read},
+    cloud::{
+        Build, Cloud, ClusterName, ConfigFile, Ensured, LoadBalancers, Read, Route, Routes,
+        WantedRoute,
+    },
     config::Env,
     kube::{Node, Service},
     runtime::{Clock, Fence, Random},
@@ -209,6 +212,59 @@ impl World {
 
     fn has_ended(&self) -> bool {
         self.ends_when_denied && !self.denied().is_empty()
+    }
+
+    /// Pod ranges of Nodes get routes, one of them in place of a former machine's, another one through the second
+    /// of two interfaces; then a Node goes.
+    pub async fn day_of_routes(&mut self) {
+        let Some(cloud) = self.start().await else {
+            return;
+        };
+        let routes = cloud.routes().unwrap();
+        let table = self.cluster.route_table_id.clone();
+        let former = self.cluster.instance_ids[2].clone();
+        let [a, b, c] = ["10.64.1.0/24", "10.64.2.0/24", "10.64.3.0/24"];
+        let aws = self.sim.aws();
+        aws.attach_eni(&self.cluster.instance_ids[1], 1, &[])
+            .unwrap();
+        let owned = [("kubernetes.io/cluster/kite".to_owned(), "owned".to_owned())];
+        aws.set_tags(&table, &owned.into()).unwrap();
+        let nodes = self.nodes();
+        let listed = routes.list(&nodes).await;
+        self.noted("list", listed);
+        // It comes after the table was read, as when another process is at work.
+        let put = self.sim.aws().add_route(&table, a, &former);
+        put.unwrap();
+        self.create_route(&*routes, &nodes[0], a).await;
+        self.create_route(&*routes, &nodes[1], b).await;
+        self.create_route(&*routes, &nodes[2], c).await;
+        let listed = routes.list(&nodes).await;
+        for route in self.noted("list", listed).unwrap_or_default() {
+            if self.has_ended() {
+                return;
+            }
+            for answer in routes.delete(&[route]).await {
+                self.noted("delete", answer);
+            }
+        }
+    }
+
+    async fn create_route(&mut self, routes: &dyn Routes, node: &Node, range: &str) {
+        if self.has_ended() {
+            return;
+        }
+        let wanted = WantedRoute {
+            name_hint: "uid".to_owned(),
+            route: Route {
+                target_node: node.name().to_owned(),
+                destination_cidr: range.to_owned(),
+                ..Route::default()
+            },
+            provider_id: node.provider_id().map(str::to_owned),
+        };
+        for answer in routes.create(&[wanted]).await {
+            self.noted("create", answer);
+        }
     }
 
     async fn ensure(&mut self, lbs: &dyn LoadBalancers, service: &Service) {
