@@ -44,6 +44,7 @@ const NOT_FOUND: &[&str] = &[
     "TargetGroupNotFoundException",
     "ListenerNotFound",
     "ListenerNotFoundException",
+    "PolicyNotFound",
 ];
 
 /// An object is in the way or in another state than the call needs.
@@ -60,6 +61,7 @@ const CONFLICT: &[&str] = &[
     "DuplicateLoadBalancerName",
     "DuplicateTargetGroupName",
     "DuplicateListener",
+    "DuplicatePolicyName",
 ];
 
 /// A limit of the account is reached.
@@ -80,6 +82,7 @@ const QUOTA: &[&str] = &[
     "TooManyUniqueTargetGroupsPerLoadBalancer",
     "TooManyCertificates",
     "TooManyTags",
+    "TooManyPolicies",
     "TargetGroupAssociationLimit",
 ];
 
@@ -121,6 +124,7 @@ const INVALID: &[&str] = &[
     "AvailabilityZoneNotSupported",
     "CertificateNotFound",
     "SSLPolicyNotFound",
+    "PolicyTypeNotFound",
     "SubnetNotFound",
     "InvalidSubnet",
     "InvalidSecurityGroup",
@@ -143,6 +147,7 @@ const TRANSIENT: &[&str] = &[
     "RequestExpired",
     "RequestTimeTooSkewed",
     "InvalidTarget",
+    "InvalidInstance",
 ];
 
 /// What an error code and the HTTP status mean. The code decides when it is known; an unknown one

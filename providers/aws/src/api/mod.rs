@@ -4,12 +4,14 @@
 mod client;
 mod credentials;
 mod ec2;
+pub mod elb;
 pub mod elbv2;
 mod fence;
 mod metadata;
 mod metrics;
 pub mod network;
 mod sdk_ec2;
+mod sdk_elb;
 mod sdk_elbv2;
 mod sdk_network;
 mod throttle;
@@ -21,6 +23,7 @@ pub use ec2::{
 pub use metadata::InstanceMetadataService;
 pub use metrics::{ApiCalls, ApiMetrics, sample_metrics};
 pub use sdk_ec2::SdkEc2;
+pub use sdk_elb::SdkElb;
 pub use sdk_elbv2::SdkElbv2;
 pub use sdk_network::SdkNetwork;
 pub use throttle::Throttle;
