@@ -10,7 +10,10 @@ use ccm_core::{
 };
 
 use crate::{
-    api::{Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork},
+    api::{
+        Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElb, SdkElbv2,
+        SdkNetwork,
+    },
     config::CloudConfig,
     instances::{AwsInstances, Describer, InstanceStore, Setup, ZoneCache},
     load_balancer::{AwsLoadBalancers, settings::Settings},
@@ -102,6 +105,7 @@ fn load_balancers(site: Site, cluster_name: String) -> AwsLoadBalancers {
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
     AwsLoadBalancers::new(
         Arc::new(SdkElbv2::new(clients.elbv2, clients.elbv2_calls)),
+        Arc::new(SdkElb::new(clients.elb, clients.elb_calls)),
         Arc::new(SdkNetwork::new(clients.ec2, clients.ec2_calls)),
         site.store,
         Settings {
