@@ -150,20 +150,20 @@ annotations! {
     CONNECTION_IDLE_TIMEOUT: i32 = "service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout", "integer", "60", Classic, parse::integer;
     /// Whether each zone's load balancer node sends to the Nodes of all zones.
     CROSS_ZONE_LOAD_BALANCING_ENABLED: bool = "service.beta.kubernetes.io/aws-load-balancer-cross-zone-load-balancing-enabled", "bool", "false", Both, parse::boolean;
-    /// Protocol of the health check. A network load balancer takes TCP, HTTP or HTTPS in any case.
-    HEALTHCHECK_PROTOCOL: String = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-protocol", "text", "TCP, or HTTP for the traffic policy Local", Both, parse::text;
+    /// Protocol of the health check, in any case: TCP, HTTP or HTTPS, for a classic load balancer SSL as well.
+    HEALTHCHECK_PROTOCOL: String = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-protocol", "text", "TCP, classic with `backend-protocol` https or ssl: SSL; HTTP for the traffic policy Local", Both, parse::text;
     /// Port of the health check: a number or `traffic-port`.
     HEALTHCHECK_PORT: String = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-port", "text", "traffic-port, or the health check node port for the traffic policy Local", Both, parse::text;
     /// Path of an HTTP or HTTPS health check.
     HEALTHCHECK_PATH: String = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-path", "text", "/, or /healthz for the traffic policy Local", Both, parse::text;
     /// Good checks until a Node counts as healthy.
-    HEALTHCHECK_HEALTHY_THRESHOLD: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-healthy-threshold", "integer", "network: 3, or 2 for the traffic policy Local", Both, parse::health_number;
+    HEALTHCHECK_HEALTHY_THRESHOLD: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-healthy-threshold", "integer", "classic: 2; network: 3, or 2 for the traffic policy Local", Both, parse::health_number;
     /// Bad checks until a Node counts as unhealthy.
-    HEALTHCHECK_UNHEALTHY_THRESHOLD: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-unhealthy-threshold", "integer", "network: 3, or 2 for the traffic policy Local", Both, parse::health_number;
+    HEALTHCHECK_UNHEALTHY_THRESHOLD: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-unhealthy-threshold", "integer", "classic: 6; network: 3, or 2 for the traffic policy Local", Both, parse::health_number;
     /// Seconds a check may take.
-    HEALTHCHECK_TIMEOUT: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-timeout", "integer", "network: 10", Both, parse::health_number;
+    HEALTHCHECK_TIMEOUT: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-timeout", "integer", "classic: 5; network: 10", Both, parse::health_number;
     /// Seconds between checks.
-    HEALTHCHECK_INTERVAL: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-interval", "integer", "network: 30, or 10 for the traffic policy Local", Both, parse::health_number;
+    HEALTHCHECK_INTERVAL: i32 = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-interval", "integer", "classic: 10; network: 30, or 10 for the traffic policy Local", Both, parse::health_number;
     /// Attributes of the target groups: `preserve_client_ip.enabled` and `proxy_protocol_v2.enabled`, each `true` or `false`, and `deregistration_delay.timeout_seconds`, 0 to 3600. Its presence on a classic load balancer is an error.
     TARGET_GROUP_ATTRIBUTES: BTreeMap<String, String> = "service.beta.kubernetes.io/aws-load-balancer-target-group-attributes", "key=value list", "the cloud's default", Network, parse::pairs;
     /// Elastic IP allocations, one a subnet, separated by commas without blanks. Read at creation only.
@@ -202,9 +202,7 @@ pub fn reference() -> String {
     let mut text = String::from(
         "# AWS annotations\n\n<!-- Made by `cargo xtask docs` from the annotation table; do not edit. -->\n\n\
          Annotations of Services, with the keys, defaults and meanings of the Go manager. *classic* \
-         and *network* name the load balancers that an annotation concerns. This release makes \
-         network load balancers only; an annotation for classic ones is accepted without effect unless its row says \
-         otherwise.\n\n| Annotation | Load balancer | Type | Default | Effect |\n|---|---|---|---|---|\n",
+         and *network* name the load balancers that an annotation concerns.\n\n| Annotation | Load balancer | Type | Default | Effect |\n|---|---|---|---|---|\n",
     );
     for row in ALL {
         // Writing to a String cannot fail.

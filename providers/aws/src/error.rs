@@ -44,6 +44,7 @@ const NOT_FOUND: &[&str] = &[
     "TargetGroupNotFoundException",
     "ListenerNotFound",
     "ListenerNotFoundException",
+    "PolicyNotFound",
 ];
 
 /// An object is in the way or in another state than the call needs.
@@ -61,6 +62,7 @@ const CONFLICT: &[&str] = &[
     "DuplicateTargetGroupName",
     "DuplicateListener",
     "RouteAlreadyExists",
+    "DuplicatePolicyName",
 ];
 
 /// A limit of the account is reached.
@@ -82,6 +84,7 @@ const QUOTA: &[&str] = &[
     "TooManyUniqueTargetGroupsPerLoadBalancer",
     "TooManyCertificates",
     "TooManyTags",
+    "TooManyPolicies",
     "TargetGroupAssociationLimit",
 ];
 
@@ -123,6 +126,7 @@ const INVALID: &[&str] = &[
     "AvailabilityZoneNotSupported",
     "CertificateNotFound",
     "SSLPolicyNotFound",
+    "PolicyTypeNotFound",
     "SubnetNotFound",
     "InvalidSubnet",
     "InvalidSecurityGroup",
@@ -145,6 +149,7 @@ const TRANSIENT: &[&str] = &[
     "RequestExpired",
     "RequestTimeTooSkewed",
     "InvalidTarget",
+    "InvalidInstance",
 ];
 
 /// What an error code and the HTTP status mean. The code decides when it is known; an unknown one

@@ -12,6 +12,12 @@ use sha2::{Digest as _, Sha256};
 /// The description of the security group that we make for a network load balancer.
 pub const NLB_SECURITY_GROUP_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
 
+/// What the description of every security group begins with that is made for a classic load balancer.
+pub const CLASSIC_SECURITY_GROUP_DESCRIPTION: &str = "Security group for Kubernetes ELB ";
+
+/// The policy that turns the PROXY protocol on towards the Nodes of a classic load balancer.
+pub const PROXY_PROTOCOL_POLICY: &str = "k8s-proxyprotocol-enabled";
+
 /// The description of the rules that let "fragmentation needed" reach the Nodes. It is shared by
 /// all load balancers.
 pub const NLB_MTU_RULE_DESCRIPTION: &str = "kubernetes.io/rule/nlb/mtu";
@@ -102,7 +108,12 @@ pub fn classic_security_group_description(
     namespace: &str,
     service: &str,
 ) -> String {
-    format!("Security group for Kubernetes ELB {load_balancer} ({namespace}/{service})")
+    format!("{CLASSIC_SECURITY_GROUP_DESCRIPTION}{load_balancer} ({namespace}/{service})")
+}
+
+/// The name of the policy of a classic load balancer that refers to a predefined TLS policy.
+pub fn ssl_negotiation_policy(predefined: &str) -> String {
+    format!("k8s-SSLNegotiationPolicy-{predefined}")
 }
 
 /// The description of the rules that let clients of a network load balancer reach the Nodes.

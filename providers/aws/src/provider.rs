@@ -14,8 +14,9 @@ use ccm_core::{
 
 use crate::{
     api::{
-        Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElbv2, SdkNetwork,
-        SdkRoutes, SdkTagging, dry_run, elbv2::Elbv2Api, network::NetworkApi,
+        Clients, Connect, Ec2, Instance, InstanceMetadataService, SdkEc2, SdkElb, SdkElbv2,
+        SdkNetwork, SdkRoutes, SdkTagging, dry_run, elb::ElbApi, elbv2::Elbv2Api,
+        network::NetworkApi,
     },
     config::CloudConfig,
     gc::AwsLeftovers,
@@ -176,18 +177,21 @@ fn load_balancers(
         health_probe: config.health_probe,
     };
     let sdk = Arc::new(SdkElbv2::new(clients.elbv2, clients.elbv2_calls));
-    let elb: Arc<dyn Elbv2Api> = dry_run::elbv2(Arc::clone(&sdk) as _, writes, &settings.vpc_id);
+    let elbv2: Arc<dyn Elbv2Api> = dry_run::elbv2(Arc::clone(&sdk) as _, writes, &settings.vpc_id);
+    let elb: Arc<dyn ElbApi> = Arc::new(SdkElb::new(clients.elb, clients.elb_calls));
+    let elb = dry_run::elb(elb, writes);
     let network: Arc<dyn NetworkApi> = Arc::new(SdkNetwork::new(clients.ec2, clients.ec2_calls));
     let network = dry_run::network(network, writes);
     let load_balancers = Arc::new(AwsLoadBalancers::new(
-        Arc::clone(&elb),
+        Arc::clone(&elbv2),
+        elb,
         Arc::clone(&network),
         Arc::clone(&site.store),
         settings.clone(),
     ));
     let leftovers = AwsLeftovers {
         all: sdk,
-        elb,
+        elb: elbv2,
         network,
         load_balancers: Arc::clone(&load_balancers) as _,
         instances: site.store,

@@ -16,8 +16,8 @@ use ccm_core::{
 
 use crate::{
     api::{
-        Clients, Connect, Ec2, SdkEc2, SdkElbv2, SdkNetwork, dry_run, elbv2::Elbv2Api,
-        network::NetworkApi,
+        Clients, Connect, Ec2, SdkEc2, SdkElb, SdkElbv2, SdkNetwork, dry_run, elb::ElbApi,
+        elbv2::Elbv2Api, network::NetworkApi,
     },
     config::CloudConfig,
     gc::AwsLeftovers,
@@ -39,6 +39,7 @@ pub(crate) struct SimWorld {
 /// One process's view of it.
 pub(crate) struct View {
     pub(crate) elb: Arc<dyn Elbv2Api>,
+    pub(crate) classic: Arc<dyn ElbApi>,
     pub(crate) load_balancers: Arc<AwsLoadBalancers>,
     pub(crate) leftovers: AwsLeftovers,
 }
@@ -87,11 +88,14 @@ impl SimWorld {
         let store = Arc::new(InstanceStore::new(describer, settings.tags.clone()));
         let sdk = Arc::new(SdkElbv2::new(clients.elbv2, clients.elbv2_calls));
         let elb = dry_run::elbv2(Arc::clone(&sdk) as _, writes, &settings.vpc_id);
+        let classic: Arc<dyn ElbApi> = Arc::new(SdkElb::new(clients.elb, clients.elb_calls));
+        let classic = dry_run::elb(classic, writes);
         let network: Arc<dyn NetworkApi> =
             Arc::new(SdkNetwork::new(clients.ec2, clients.ec2_calls));
         let network = dry_run::network(network, writes);
         let load_balancers = Arc::new(AwsLoadBalancers::new(
             Arc::clone(&elb),
+            Arc::clone(&classic),
             Arc::clone(&network),
             Arc::clone(&store),
             settings.clone(),
@@ -106,6 +110,7 @@ impl SimWorld {
         };
         View {
             elb,
+            classic,
             load_balancers,
             leftovers,
         }

@@ -71,9 +71,13 @@ pub struct Clients {
     pub ec2: aws_sdk_ec2::Client,
     /// Every EC2 call goes through it.
     pub ec2_calls: ApiCalls,
+    /// Classic load balancers.
+    pub elb: aws_sdk_elasticloadbalancing::Client,
+    /// Every call about classic load balancers goes through it.
+    pub elb_calls: ApiCalls,
     /// Network load balancers.
     pub elbv2: aws_sdk_elasticloadbalancingv2::Client,
-    /// Every load balancer call goes through it.
+    /// Every call about network load balancers goes through it.
     pub elbv2_calls: ApiCalls,
     /// The region of all of them.
     pub region: String,
@@ -98,6 +102,12 @@ impl Clients {
         if let Some(fixed) = FixedEndpoint::find(config, EndpointService::Ec2, region) {
             ec2 = ec2.endpoint_url(fixed.0.url()).endpoint_resolver(fixed);
         }
+        let mut elb = aws_sdk_elasticloadbalancing::config::Builder::from(&base)
+            .interceptor(Fenced(connect.fence.clone()));
+        elb.set_endpoint_url(endpoint_url(env, "ELASTIC_LOAD_BALANCING"));
+        if let Some(fixed) = FixedEndpoint::find(config, EndpointService::ClassicElb, region) {
+            elb = elb.endpoint_url(fixed.0.url()).endpoint_resolver(fixed);
+        }
         let mut elbv2 = aws_sdk_elasticloadbalancingv2::config::Builder::from(&base)
             .interceptor(Fenced(connect.fence.clone()));
         elbv2.set_endpoint_url(endpoint_url(env, "ELASTIC_LOAD_BALANCING_V2"));
@@ -107,6 +117,8 @@ impl Clients {
         Ok(Self {
             ec2: aws_sdk_ec2::Client::from_conf(ec2.build()),
             ec2_calls: ApiCalls::new(EndpointService::Ec2.id(), metrics.clone()),
+            elb: aws_sdk_elasticloadbalancing::Client::from_conf(elb.build()),
+            elb_calls: ApiCalls::new(EndpointService::ClassicElb.id(), metrics.clone()),
             elbv2: aws_sdk_elasticloadbalancingv2::Client::from_conf(elbv2.build()),
             elbv2_calls: ApiCalls::new(EndpointService::Elbv2.id(), metrics),
             region: region.to_owned(),
@@ -243,6 +255,15 @@ impl aws_sdk_elasticloadbalancingv2::config::endpoint::ResolveEndpoint for Fixed
     fn resolve_endpoint(
         &self,
         _: &aws_sdk_elasticloadbalancingv2::config::endpoint::Params,
+    ) -> EndpointFuture<'_> {
+        EndpointFuture::ready(Ok(self.0.clone()))
+    }
+}
+
+impl aws_sdk_elasticloadbalancing::config::endpoint::ResolveEndpoint for FixedEndpoint {
+    fn resolve_endpoint(
+        &self,
+        _: &aws_sdk_elasticloadbalancing::config::endpoint::Params,
     ) -> EndpointFuture<'_> {
         EndpointFuture::ready(Ok(self.0.clone()))
     }

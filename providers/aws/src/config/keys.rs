@@ -176,9 +176,9 @@ pub static KEYS: &[Key] = &[
         "ElbSecurityGroup",
         Kind::Text,
         "",
-        "The security group of all classic load balancers. It is never deleted.",
-    )
-    .with_effect(Effect::Later),
+        "The security group of all classic load balancers. It is never deleted, and its rules are \
+         not touched.",
+    ),
     key(
         "NodeIPFamilies",
         Kind::Texts,
@@ -222,7 +222,7 @@ pub static KEYS: &[Key] = &[
         "DeleteReleasedLoadBalancers",
         Kind::Bool,
         "false",
-        "What becomes of our network load balancer when its Service is annotated \
+        "What becomes of our load balancer when its Service is annotated \
          `aws-load-balancer-type: external` or `nlb-ip`, which hands it to another controller: \
          `true` removes it with all its parts, as far as its tags name this Service and cluster \
          (needs `elasticloadbalancing:DescribeTags`); `false` leaves it alone and says so in a \

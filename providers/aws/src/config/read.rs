@@ -552,7 +552,7 @@ mod tests {
     #[test]
     fn keys_of_features_to_come_are_accepted_and_named() {
         let config = global("RouteTableID = rtb-1\nElbSecurityGroup = sg-1");
-        assert_eq!(config.without_effect, ["ElbSecurityGroup"]);
+        assert_eq!(config.without_effect, Vec::<String>::new());
         assert_eq!(config.route_table_id, "rtb-1");
     }
 

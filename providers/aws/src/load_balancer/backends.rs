@@ -56,10 +56,10 @@ impl Backends {
     }
 
     /// The targets wanted: what runs, and what waits and is registered.
-    pub(super) fn targets(&self, have: Option<&Have>) -> BTreeSet<String> {
+    pub(super) fn targets(&self, registered: &BTreeSet<String>) -> BTreeSet<String> {
         let running = self.running.keys();
         running
-            .chain(self.registered(have).map(|(id, _)| id))
+            .chain(self.kept(registered).map(|(id, _)| id))
             .map(|id| id.as_str().to_owned())
             .collect()
     }
@@ -85,17 +85,34 @@ impl Backends {
         })
     }
 
-    fn registered(&self, have: Option<&Have>) -> impl Iterator<Item = (&InstanceId, &Found)> {
-        let ids: BTreeSet<String> = have
-            .into_iter()
-            .flat_map(|have| have.target_groups.values())
-            .flat_map(|group| &group.targets)
-            .map(|target| target.id.clone())
-            .collect();
+    fn kept<'a>(
+        &'a self,
+        registered: &'a BTreeSet<String>,
+    ) -> impl Iterator<Item = (&'a InstanceId, &'a Found)> {
         self.waiting
             .iter()
-            .filter(move |(id, _)| ids.contains(id.as_str()))
+            .filter(|(id, _)| registered.contains(id.as_str()))
     }
+}
+
+/// The instances in any target group.
+pub(super) fn registered(have: &Have) -> BTreeSet<String> {
+    have.target_groups
+        .values()
+        .flat_map(|group| &group.targets)
+        .map(|target| target.id.clone())
+        .collect()
+}
+
+/// The security groups of the Nodes behind a load balancer.
+#[derive(Debug)]
+pub(super) struct NodeSide {
+    /// The groups.
+    pub groups: BTreeSet<String>,
+    /// Whether there are targets whose group is not known.
+    pub has_hidden: bool,
+    /// The first instance whose group cannot be told.
+    pub odd: CloudResult<()>,
 }
 
 fn is_gone(instance: &Instance) -> bool {
@@ -129,13 +146,13 @@ impl AwsLoadBalancers {
     /// The instances of the chosen Nodes.
     pub(super) async fn backends(
         &self,
-        request: &Request,
+        labels: &BTreeMap<String, String>,
         nodes: &[Arc<Node>],
         notes: &mut Vec<Note>,
     ) -> CloudResult<Backends> {
         let chosen: Vec<&Arc<Node>> = nodes
             .iter()
-            .filter(|node| node_matches(node, &request.node_labels))
+            .filter(|node| node_matches(node, labels))
             .collect();
         if chosen.is_empty() && !nodes.is_empty() {
             notes.push(Note {
@@ -177,32 +194,50 @@ impl AwsLoadBalancers {
         else {
             return Ok((None, Ok(())));
         };
-        let tagged = self.vpc.tagged_groups().await?;
-        let mut access = Access::default();
-        let mut first = Ok(());
-        let waiting = backends.registered(Some(have));
-        let running = backends.running.iter();
-        let all = running
-            .map(|(id, instance)| (id, Some(instance)))
-            .chain(waiting.map(|(id, found)| (id, found.as_ref())));
-        for (id, instance) in all {
-            let Some(instance) = instance else {
-                access.has_hidden = true;
-                continue;
-            };
-            match node_group(id.as_str(), &instance.security_groups, &tagged) {
-                Ok(group) => access.groups.extend(group),
-                Err(error) => first = first.and(Err(error)),
-            }
-        }
+        let side = self.node_side(backends, &registered(have)).await?;
         let ports: Vec<(i32, &str)> = request
             .ports
             .iter()
             .map(|port| (port.node_port, request.health.port.as_str()))
             .collect();
         let ranges = self.subnet_ranges(lb).await?;
-        access.needs = Needs::new(&ports, request.udp, &request.sources, &ranges);
-        Ok((Some(access), first))
+        let access = Access {
+            groups: side.groups,
+            needs: Needs::new(&ports, request.udp, &request.sources, &ranges),
+            has_hidden: side.has_hidden,
+        };
+        Ok((Some(access), side.odd))
+    }
+
+    /// The security groups of the instances wanted.
+    pub(super) async fn node_side(
+        &self,
+        backends: &Backends,
+        registered: &BTreeSet<String>,
+    ) -> CloudResult<NodeSide> {
+        let tagged = self.vpc.tagged_groups().await?;
+        let mut side = NodeSide {
+            groups: BTreeSet::new(),
+            has_hidden: false,
+            odd: Ok(()),
+        };
+        let running = backends.running.iter();
+        let all = running.map(|(id, instance)| (id, Some(instance))).chain(
+            backends
+                .kept(registered)
+                .map(|(id, found)| (id, found.as_ref())),
+        );
+        for (id, instance) in all {
+            let Some(instance) = instance else {
+                side.has_hidden = true;
+                continue;
+            };
+            match node_group(id.as_str(), &instance.security_groups, &tagged) {
+                Ok(group) => side.groups.extend(group),
+                Err(error) => side.odd = side.odd.and(Err(error)),
+            }
+        }
+        Ok(side)
     }
 
     /// The IPv4 ranges of the load balancer's subnets: health checks come from there.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     AwsLoadBalancers,
-    backends::{Backends, joined},
+    backends::{Backends, joined, registered},
     memory::Settled,
     nlb::{
         desired::{Phase, Want, desired, mappings},
@@ -24,7 +24,10 @@ use super::{
 };
 use crate::{
     annotations,
-    api::elbv2::{LoadBalancer, SCHEME_INTERNAL, SubnetMapping},
+    api::{
+        elbv2::{LoadBalancer, SCHEME_INTERNAL, SubnetMapping},
+        network::Subnet,
+    },
     instances::InstanceId,
     names::NLB_SECURITY_GROUP_DESCRIPTION,
     notes,
@@ -41,7 +44,9 @@ impl AwsLoadBalancers {
         let request = preflight(service, &self.settings)?;
         let settled = self.memories.take_settled(&request.name);
         let mut notes = Vec::new();
-        let backends = self.backends(&request, nodes, &mut notes).await?;
+        let backends = self
+            .backends(&request.node_labels, nodes, &mut notes)
+            .await?;
         let answer = self.pass(&request, &backends, settled, must_exist).await;
         let settled = match answer {
             Ok(settled) => settled,
@@ -76,13 +81,16 @@ impl AwsLoadBalancers {
             return Err(CloudError::new(Class::NotFound, "Load balancer not found"));
         }
         let creating = existing.is_none();
+        if creating {
+            self.no_classic_one(&request.name).await?;
+        }
         let subnets = if creating {
             self.new_subnets(request).await?
         } else {
             Vec::new()
         };
         let known = settled.as_ref().map(|settled| &settled.have);
-        let targets = backends.targets(known);
+        let targets = backends.targets(&known.map(registered).unwrap_or_default());
         let mut want = desired(request, &self.settings, existing.as_ref(), subnets, targets);
         let read_at = settled
             .as_ref()
@@ -93,7 +101,7 @@ impl AwsLoadBalancers {
             .memories
             .read(&request.name, |m| m.written_keys.clone());
 
-        want.instances = backends.targets(Some(&have));
+        want.instances = backends.targets(&registered(&have));
         let phase = Want {
             phase: Phase::Backends,
             ..want.clone()
@@ -162,14 +170,27 @@ impl AwsLoadBalancers {
     /// The subnets of a new load balancer.
     async fn new_subnets(&self, request: &Request) -> CloudResult<Vec<SubnetMapping>> {
         self.vpc.renew_for_placement().await;
+        let names = request.subnets.as_ref();
+        let none = BTreeSet::new();
+        let chosen = self.choose_subnets(names, request.internal, &none).await?;
+        mappings(request, &chosen.iter().collect::<Vec<_>>())
+    }
+
+    /// The subnets named, or the best of each zone; one that is attached stays in its zone.
+    pub(super) async fn choose_subnets(
+        &self,
+        names: Option<&Vec<String>>,
+        internal: bool,
+        attached: &BTreeSet<String>,
+    ) -> CloudResult<Vec<Subnet>> {
         let subnets = self.vpc.subnets().await?;
-        if let Some(names) = &request.subnets {
+        if let Some(names) = names {
             let subnets = match named(&subnets, names) {
                 // A subnet may be younger than the snapshot.
                 Err(_) if self.vpc.doubt_subnets().await => self.vpc.subnets().await?,
                 _ => subnets,
             };
-            return mappings(request, &named(&subnets, names)?);
+            return Ok(named(&subnets, names)?.into_iter().cloned().collect());
         }
         let topology = self.vpc.topology().await?;
         let network = Network {
@@ -178,8 +199,9 @@ impl AwsLoadBalancers {
             zones: &topology.zones,
             tags: &self.settings.tags,
             fallback: self.settings.fallback_subnet.as_deref(),
+            attached,
         };
-        mappings(request, &discover(network, request.internal)?)
+        Ok(discover(network, internal)?.into_iter().cloned().collect())
     }
 
     /// Deletes security groups that we made and that are not attached any more. What fails is tried
@@ -223,7 +245,7 @@ impl AwsLoadBalancers {
             if in_use || !ours {
                 continue;
             }
-            if let Err(error) = self.applier.retire_group(&id).await {
+            if let Err(error) = self.groups.retire(&id).await {
                 tracing::warn!(group = %id, %error, "detached security group is not deleted yet");
                 left.insert(id);
             }
@@ -234,40 +256,17 @@ impl AwsLoadBalancers {
     }
 
     fn notes(&self, request: &Request, have: &Have, backends: &Backends) -> Vec<Note> {
-        let wanted = backends.targets(Some(have)).len();
+        let wanted = backends.targets(&registered(have)).len();
         let mut notes = Vec::new();
         let lb = have.load_balancer.as_ref();
-        if let Some(lb) = lb.filter(|lb| (lb.scheme == SCHEME_INTERNAL) != request.internal) {
-            notes.push(Note {
-                reason: notes::SCHEME_NOT_CHANGED,
-                message: format!(
-                    "the load balancer stays {}: its scheme cannot change after creation, although \
-                     the annotation {} asks for it; re-create the Service to get another one",
-                    lb.scheme,
-                    annotations::INTERNAL.key
-                ),
-            });
-        }
+        notes.extend(lb.and_then(|lb| scheme_note(&lb.scheme, request.internal)));
         let groups = || have.target_groups.values();
         let refused: BTreeSet<&str> = groups()
             .flat_map(|found| &found.refused)
             .map(|target| target.id.as_str())
             .filter(|id| !backends.is_waiting(id))
             .collect();
-        if !refused.is_empty() {
-            let ids: Vec<InstanceId> = refused
-                .iter()
-                .map(|id| InstanceId::from_cloud(*id))
-                .collect();
-            self.instances.forget(&ids);
-            notes.push(Note {
-                reason: notes::TARGETS_NOT_REGISTERED,
-                message: format!(
-                    "AWS refuses these instances as targets (InvalidTarget): {}",
-                    refused.into_iter().collect::<Vec<_>>().join(", ")
-                ),
-            });
-        }
+        notes.extend(self.refused_note("InvalidTarget", &refused));
         let limits = request.ports.iter().filter_map(|port| {
             let found = groups().find(|found| found.group.name == port.target_group)?;
             found
@@ -286,4 +285,36 @@ impl AwsLoadBalancers {
         }));
         notes
     }
+
+    /// Says which instances AWS does not take; what is believed of them is looked up again.
+    pub(super) fn refused_note(&self, code: &str, refused: &BTreeSet<&str>) -> Option<Note> {
+        if refused.is_empty() {
+            return None;
+        }
+        let ids: Vec<InstanceId> = refused
+            .iter()
+            .map(|id| InstanceId::from_cloud(*id))
+            .collect();
+        self.instances.forget(&ids);
+        let refused: Vec<&str> = refused.iter().copied().collect();
+        Some(Note {
+            reason: notes::TARGETS_NOT_REGISTERED,
+            message: format!(
+                "AWS refuses these instances as targets ({code}): {}",
+                refused.join(", ")
+            ),
+        })
+    }
+}
+
+/// Says that the load balancer has another scheme than the annotation asks for.
+pub(super) fn scheme_note(scheme: &str, internal: bool) -> Option<Note> {
+    ((scheme == SCHEME_INTERNAL) != internal).then(|| Note {
+        reason: notes::SCHEME_NOT_CHANGED,
+        message: format!(
+            "the load balancer stays {scheme}: its scheme cannot change after creation, although \
+             the annotation {} asks for it; re-create the Service to get another one",
+            annotations::INTERNAL.key
+        ),
+    })
 }

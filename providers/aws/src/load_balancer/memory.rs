@@ -10,7 +10,7 @@ use std::{
 use ccm_core::cloud::LoadBalancerName;
 use tokio::time::Instant;
 
-use super::nlb::plan::Have;
+use super::{clb::observe::Known, nlb::plan::Have};
 
 /// How long targets, attributes and tags are believed before they are read again.
 pub const FULL_VERIFICATION: Duration = Duration::from_mins(30);
@@ -22,11 +22,11 @@ const MAX_SETTLED: usize = 2_000;
 /// back-off takes over.
 const DELETION_BOUND: Duration = Duration::from_mins(10);
 
-/// What a complete pass left.
+/// What a complete pass left: the state of a network load balancer, what is known of a classic one.
 #[derive(Clone, Debug)]
-pub struct Settled {
+pub struct Settled<T = Have> {
     /// The state.
-    pub have: Have,
+    pub have: T,
     /// When all of it was last read.
     pub read_at: Instant,
 }
@@ -35,6 +35,7 @@ pub struct Settled {
 #[derive(Debug, Default)]
 pub struct Memory {
     settled: Option<Settled>,
+    classic: Option<Settled<Known>>,
     /// Keys of tags that we wrote.
     pub written_keys: BTreeSet<String>,
     /// Security groups that were taken from it and are not cleaned up yet.
@@ -70,6 +71,24 @@ impl Memories {
         memory.settled = Some(settled);
     }
 
+    /// As [`Self::take_settled`], of a classic load balancer.
+    pub fn take_classic(&self, name: &LoadBalancerName) -> Option<Settled<Known>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let settled = all.get_mut(name)?.classic.take()?;
+        (settled.read_at.elapsed() < FULL_VERIFICATION).then_some(settled)
+    }
+
+    /// As [`Self::settle`], of a classic load balancer.
+    pub fn settle_classic(&self, name: &LoadBalancerName, settled: Settled<Known>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() > MAX_SETTLED {
+            for memory in all.values_mut() {
+                memory.classic = None;
+            }
+        }
+        all.entry(name.clone()).or_default().classic = Some(settled);
+    }
+
     /// Looks something up; the default when nothing is known.
     pub fn read<T: Default>(&self, name: &LoadBalancerName, f: impl FnOnce(&Memory) -> T) -> T {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,6 +111,11 @@ impl Memories {
             .get_or_insert_with(Instant::now)
             .elapsed()
             < DELETION_BOUND
+    }
+
+    /// Nothing is in use any more: the time of [`Self::may_retry_soon`] runs anew the next time.
+    pub fn is_let_go(&self, name: &LoadBalancerName) {
+        self.write(name, |memory| memory.deleting_since = None);
     }
 
     /// Whether anything is remembered: it was made, or its removal was begun, in this process.

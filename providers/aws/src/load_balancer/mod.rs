@@ -1,32 +1,44 @@
-//! Load balancers: network load balancers with instance targets (specification: aws §4).
+//! Load balancers: network ones with instance targets, and classic ones (specification: aws §4).
 //!
 //! | Module | What it answers for |
 //! |---|---|
 //! | [`preflight`] | everything that can be judged without the cloud |
-//! | [`health_check`], [`subnets`], [`node_rules`] | single decisions, pure |
+//! | [`health_check`], [`subnets`], [`node_rules`], [`classic_rules`] | single decisions, pure |
 //! | `backends` | which instances are targets, and what their groups must let in |
 //! | [`vpc`] | what all Services read of the network, read once |
 //! | [`node_groups`] | rules in the Nodes' security groups |
-//! | [`nlb`] | desired state, reads, plan and writes of a network load balancer |
+//! | [`own_groups`] | security groups made for load balancers |
+//! | `doors` | what the Nodes let in of a classic load balancer |
+//! | `other_kind` | load balancers of the other kind under a Service's name |
+//! | [`nlb`], [`clb`] | desired state, reads, plan and writes of each kind |
 //! | [`memory`] | what is known from the pass before |
-//! | [`ensure`], [`remove`] | the passes |
+//! | [`ensure`], [`ensure_classic`], [`remove`] | the passes |
+//! | [`removal`] | what is left and the order in which it goes, pure |
 //! | [`released`] | what we made for a Service that another controller serves by now |
 //!
-//! Classic load balancers are refused with the annotation to set. Services that another controller
-//! serves cost no call, unless they were ours.
+//! Services that another controller serves cost no call, unless they were ours.
 
 mod backends;
+pub mod classic_rules;
+pub mod clb;
+mod doors;
 pub mod ensure;
+pub mod ensure_classic;
 pub mod health_check;
 pub mod memory;
 pub mod nlb;
 pub mod node_groups;
 pub mod node_rules;
+mod other_kind;
+pub mod own_groups;
 pub mod preflight;
+mod registration;
 pub mod released;
+pub mod removal;
 pub mod remove;
 pub mod settings;
 pub mod subnets;
+mod tries;
 pub mod vpc;
 
 #[cfg(test)]
@@ -46,12 +58,14 @@ use self::{
     memory::Memories,
     nlb::{apply::Applier, observe::Observer},
     node_groups::{NodeGroups, Optional},
+    own_groups::OwnGroups,
     settings::Settings,
     vpc::VpcSnapshot,
 };
 use crate::{
     annotations::{self, Flavour},
     api::{
+        elb::{self, ElbApi},
         elbv2::{Elbv2Api, LoadBalancer},
         network::NetworkApi,
     },
@@ -64,15 +78,24 @@ pub struct AwsLoadBalancers {
     instances: Arc<InstanceStore>,
     vpc: Arc<VpcSnapshot>,
     nodes: Arc<NodeGroups>,
+    groups: Arc<OwnGroups>,
     observer: Observer,
     applier: Applier,
+    classic: Classic,
     memories: Memories,
+}
+
+/// What is of classic load balancers only.
+struct Classic {
+    observer: clb::observe::Observer,
+    applier: clb::apply::Applier,
 }
 
 impl AwsLoadBalancers {
     /// Load balancers behind these APIs.
     pub fn new(
         elb: Arc<dyn Elbv2Api>,
+        classic: Arc<dyn ElbApi>,
         network: Arc<dyn NetworkApi>,
         instances: Arc<InstanceStore>,
         settings: Settings,
@@ -87,29 +110,45 @@ impl AwsLoadBalancers {
             Arc::clone(&vpc),
             settings.vpc_id.clone(),
         ));
+        let groups = Arc::new(OwnGroups::new(Arc::clone(&network), Arc::clone(&vpc)));
+        let (read_tags, write_tags) = (Arc::<Optional>::default(), Arc::<Optional>::default());
         let observer = Observer {
             elb: Arc::clone(&elb),
             network: Arc::clone(&network),
             vpc: Arc::clone(&vpc),
             tags: settings.tags.clone(),
-            read_tags: Arc::new(Optional::default()),
+            read_tags: Arc::clone(&read_tags),
             listing: Arc::default(),
         };
         let applier = Applier {
             elb,
-            network,
-            vpc: Arc::clone(&vpc),
-            nodes: Arc::clone(&nodes),
-            write_tags: Arc::new(Optional::default()),
-            tag_tries: Arc::default(),
+            groups: Arc::clone(&groups),
+            write_tags: Arc::clone(&write_tags),
+        };
+        let classic = Classic {
+            observer: clb::observe::Observer {
+                elb: Arc::clone(&classic),
+                network,
+                vpc: Arc::clone(&vpc),
+                tags: settings.tags.clone(),
+                read_tags,
+                heads: Arc::default(),
+            },
+            applier: clb::apply::Applier {
+                elb: classic,
+                groups: Arc::clone(&groups),
+                write_tags,
+            },
         };
         Self {
             settings,
             instances,
             vpc,
             nodes,
+            groups,
             observer,
             applier,
+            classic,
             memories: Memories::default(),
         }
     }
@@ -127,20 +166,26 @@ impl LoadBalancers for AwsLoadBalancers {
     }
 
     async fn ensure(&self, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Ensured> {
-        if annotations::flavour(service) == Flavour::Elsewhere {
-            let notes = self.ensure_released(service).await?;
-            return Ok(Ensured::ImplementedElsewhere { notes });
-        }
-        let (status, notes) = Box::pin(self.ensure_network(service, nodes, false)).await?;
+        let (status, notes) = match annotations::flavour(service) {
+            Flavour::Elsewhere => {
+                let notes = self.ensure_released(service).await?;
+                return Ok(Ensured::ImplementedElsewhere { notes });
+            }
+            Flavour::Network => Box::pin(self.ensure_network(service, nodes, false)).await?,
+            Flavour::Classic => Box::pin(self.ensure_classic(service, nodes, false)).await?,
+        };
         Ok(Ensured::Ready { status, notes })
     }
 
     async fn update(&self, service: &Service, nodes: &[Arc<Node>]) -> CloudResult<Updated> {
-        if annotations::flavour(service) == Flavour::Elsewhere {
-            let notes = self.released_note(service).into_iter().collect();
-            return Ok(Updated::ImplementedElsewhere { notes });
-        }
-        let (_, notes) = Box::pin(self.ensure_network(service, nodes, true)).await?;
+        let (_, notes) = match annotations::flavour(service) {
+            Flavour::Elsewhere => {
+                let notes = self.released_note(service).into_iter().collect();
+                return Ok(Updated::ImplementedElsewhere { notes });
+            }
+            Flavour::Network => Box::pin(self.ensure_network(service, nodes, true)).await?,
+            Flavour::Classic => Box::pin(self.ensure_classic(service, nodes, true)).await?,
+        };
         Ok(Updated::Done { notes })
     }
 
@@ -161,14 +206,34 @@ impl LoadBalancers for AwsLoadBalancers {
 /// The status: the host name of a load balancer that works or is about to.
 fn status_of(lb: &LoadBalancer) -> LoadBalancerStatus {
     let usable = matches!(lb.state.as_str(), "active" | "provisioning");
-    if !usable || lb.dns_name.is_empty() {
+    if !usable {
+        return LoadBalancerStatus::default();
+    }
+    host_status(&lb.dns_name)
+}
+
+/// The same of a classic one, which has no state.
+fn classic_status(lb: &elb::LoadBalancer) -> LoadBalancerStatus {
+    host_status(&lb.dns_name)
+}
+
+fn host_status(dns_name: &str) -> LoadBalancerStatus {
+    if dns_name.is_empty() {
         return LoadBalancerStatus::default();
     }
     LoadBalancerStatus {
         ingress: Some(vec![LoadBalancerIngress {
-            hostname: Some(lb.dns_name.clone()),
+            hostname: Some(dns_name.to_owned()),
             ..LoadBalancerIngress::default()
         }]),
+    }
+}
+
+/// What is not there need not be removed.
+fn gone_is_done(answer: CloudResult<()>) -> CloudResult<()> {
+    match answer {
+        Err(error) if error.is_not_found() => Ok(()),
+        answer => answer,
     }
 }
 

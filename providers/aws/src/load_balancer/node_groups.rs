@@ -3,6 +3,8 @@
 //! Plans come from [`node_rules`](super::node_rules); here is who asks and who writes. One writer
 //! at a time: the rules of several load balancers depend on each other.
 
+mod classic;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex as StdMutex, PoisonError},
@@ -13,6 +15,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::Mutex;
 
 use super::{
+    classic_rules::Entrances,
     node_rules::{AllKnown, CleanUp, Known, Needs, Owner, clean_up, grants, names_load_balancer},
     quoted,
     vpc::{GroupMap, VpcSnapshot},
@@ -42,6 +45,7 @@ pub struct NodeGroups {
     vpc: Arc<VpcSnapshot>,
     vpc_id: String,
     known: StdMutex<AllKnown>,
+    entrances: StdMutex<Entrances>,
     writer: Mutex<()>,
     describe: Optional,
 }
@@ -54,6 +58,7 @@ impl NodeGroups {
             vpc,
             vpc_id,
             known: StdMutex::default(),
+            entrances: StdMutex::default(),
             writer: Mutex::new(()),
             describe: Optional::default(),
         }
@@ -263,6 +268,9 @@ impl NodeGroups {
         self.known_mut(|known| {
             known.remove(name);
         });
+        self.entrances_mut(|known| {
+            known.remove(name);
+        });
     }
 
     fn learn(&self, name: &LoadBalancerName, groups: &BTreeSet<String>, needs: &Needs) {
@@ -282,6 +290,22 @@ impl NodeGroups {
 
     fn known_mut(&self, change: impl FnOnce(&mut AllKnown)) {
         change(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn entrances(&self) -> Entrances {
+        self.entrances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn entrances_mut(&self, change: impl FnOnce(&mut Entrances)) {
+        change(
+            &mut self
+                .entrances
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 
     async fn read(&self, ids: &BTreeSet<String>) -> CloudResult<GroupMap> {

@@ -104,9 +104,6 @@ pub struct Request {
 /// Class `Invalid`; the text names field or annotation.
 pub fn preflight(service: &Service, settings: &Settings) -> CloudResult<Request> {
     type_change(service)?;
-    if annotations::flavour(service) != Flavour::Network {
-        return Err(classic(service));
-    }
     let extra = &annotations::EXTRA_SECURITY_GROUPS;
     if extra.is_present(service) {
         return Err(CloudError::invalid(format!(
@@ -116,30 +113,12 @@ pub fn preflight(service: &Service, settings: &Settings) -> CloudResult<Request>
     }
     let target_group_attributes = target_group_attributes(service)
         .map_err(|e| e.context("error validating target group attributes"))?;
-    if let Some(affinity) = service
-        .spec
-        .session_affinity
-        .as_deref()
-        .filter(|a| *a != "None")
-    {
-        return Err(CloudError::invalid(format!(
-            "unsupported load balancer affinity: {affinity}"
-        )));
-    }
-    let udp = one_protocol(service)? == "UDP";
+    no_affinity(service)?;
+    let udp = one_protocol(service, &["TCP", "UDP"])? == "UDP";
     let sources = sources(service)?;
     let health = health_check(service, &settings.health_probe)?;
     let ports = ports(service, settings, &health)?;
-    if service
-        .spec
-        .load_balancer_ip
-        .as_deref()
-        .is_some_and(|ip| !ip.is_empty())
-    {
-        return Err(CloudError::invalid(
-            "LoadBalancerIP cannot be specified for AWS ELB",
-        ));
-    }
+    no_address(service)?;
     let user_tags = user_tags(service)?;
     Ok(Request {
         name: name(service)?,
@@ -218,7 +197,8 @@ fn is_classic_host(host: &str) -> bool {
     })
 }
 
-fn type_change(service: &Service) -> CloudResult<()> {
+/// The annotation must not ask for another kind than the status shows.
+pub(super) fn type_change(service: &Service) -> CloudResult<()> {
     let Some(first) = service.ingress().first() else {
         return Ok(());
     };
@@ -235,14 +215,22 @@ fn type_change(service: &Service) -> CloudResult<()> {
     )))
 }
 
-fn classic(service: &Service) -> CloudError {
-    if annotations::TARGET_GROUP_ATTRIBUTES.is_present(service) {
-        return CloudError::invalid("target group attributes annotation is only supported for NLB");
+pub(super) fn no_affinity(service: &Service) -> CloudResult<()> {
+    match service.spec.session_affinity.as_deref() {
+        None | Some("None") => Ok(()),
+        Some(affinity) => Err(CloudError::invalid(format!(
+            "unsupported load balancer affinity: {affinity}"
+        ))),
     }
-    CloudError::invalid(format!(
-        "classic load balancers are not supported by this release: set the annotation {}: nlb to \
-         get a network load balancer",
-        annotations::TYPE.key
+}
+
+pub(super) fn no_address(service: &Service) -> CloudResult<()> {
+    let given = service.spec.load_balancer_ip.as_deref();
+    if given.is_none_or(str::is_empty) {
+        return Ok(());
+    }
+    Err(CloudError::invalid(
+        "LoadBalancerIP cannot be specified for AWS ELB",
     ))
 }
 
@@ -291,7 +279,8 @@ fn target_group_attributes(service: &Service) -> CloudResult<Attributes> {
     Ok(wanted)
 }
 
-fn one_protocol(service: &Service) -> CloudResult<&str> {
+/// The protocol of all ports, one of those.
+pub(super) fn one_protocol<'a>(service: &'a Service, known: &[&str]) -> CloudResult<&'a str> {
     let mut protocols = service.spec.ports.iter().map(ServicePort::protocol);
     let Some(first) = protocols.next() else {
         return Err(CloudError::invalid("requested load balancer with no ports"));
@@ -301,7 +290,7 @@ fn one_protocol(service: &Service) -> CloudResult<&str> {
             "mixed protocol is not supported for LoadBalancer",
         ));
     }
-    if !matches!(first, "TCP" | "UDP") {
+    if !known.contains(&first) {
         return Err(CloudError::invalid(format!(
             "Protocol {first} not supported by LoadBalancer"
         )));
@@ -309,7 +298,7 @@ fn one_protocol(service: &Service) -> CloudResult<&str> {
     Ok(first)
 }
 
-fn sources(service: &Service) -> CloudResult<BTreeSet<Ipv4Net>> {
+pub(super) fn sources(service: &Service) -> CloudResult<BTreeSet<Ipv4Net>> {
     annotations::source_ranges(service)?
         .into_iter()
         .map(|range| match range {
@@ -382,7 +371,7 @@ fn selects(ports: &PortSet, port: &ServicePort) -> bool {
     })
 }
 
-fn no_node_port(port: &ServicePort) -> CloudError {
+pub(super) fn no_node_port(port: &ServicePort) -> CloudError {
     CloudError::invalid(format!(
         "port {:?} ({}/{}) has no node port, which a load balancer with instance targets needs: \
          set spec.allocateLoadBalancerNodePorts to true or give the port a nodePort",
@@ -400,7 +389,7 @@ fn trimmed(words: Option<Vec<String>>) -> Vec<String> {
         .collect()
 }
 
-fn user_tags(service: &Service) -> CloudResult<Tags> {
+pub(super) fn user_tags(service: &Service) -> CloudResult<Tags> {
     let mut tags = annotations::ADDITIONAL_RESOURCE_TAGS
         .get(service)?
         .unwrap_or_default();
@@ -412,7 +401,7 @@ fn user_tags(service: &Service) -> CloudResult<Tags> {
     Ok(tags)
 }
 
-fn tags(service: &Service, settings: &Settings, mut tags: Tags) -> Tags {
+pub(super) fn tags(service: &Service, settings: &Settings, mut tags: Tags) -> Tags {
     tags.insert(SERVICE_NAME.to_owned(), service_key(service));
     settings.tags.build(Lifecycle::Owned, tags)
 }

@@ -1,6 +1,7 @@
 use super::*;
-use crate::load_balancer::testing::{
-    alb, annotate, node, service as ports_of, settings, with_status,
+use crate::load_balancer::{
+    clb::request::preflight as classic_preflight,
+    testing::{alb, annotate, classic, node, service as ports_of, settings, with_status},
 };
 
 fn refused(service: &Service) -> String {
@@ -15,12 +16,6 @@ fn accepted(service: &Service) -> Request {
 
 fn plain() -> Service {
     ports_of(&[(80, 30080)])
-}
-
-fn classic_service() -> Service {
-    let mut service = plain();
-    service.metadata.annotations = None;
-    service
 }
 
 fn udp() -> Service {
@@ -56,41 +51,26 @@ fn a_network_load_balancer_does_not_replace_a_classic_one() {
 /// REQ-AWS-VAL-2, REQ-AWS-VAL-3, REQ-AWS-VAL-5
 #[test]
 fn a_classic_load_balancer_does_not_replace_a_network_one() {
-    let mut service = classic_service();
+    let mut service = classic(&[(80, 30080)]);
     for value in [None, Some("clb")] {
         if let Some(value) = value {
             alb(&mut service, "type", value);
         }
         with_status(&mut service, &["x.elb.us-east-1.amazonaws.com"]);
-        assert!(refused(&service).starts_with("cannot update Load Balancer Type annotation"));
+        let error = classic_preflight(&service, &settings()).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cannot update Load Balancer Type annotation"),
+            "{text}"
+        );
         for host in [
             "internal-x.eu-west-1.elb.amazonaws.com",
             "x.cn-north-1.elb.amazonaws.com.cn",
         ] {
             with_status(&mut service, &[host]);
-            let text = refused(&service);
-            assert!(!text.contains("cannot update"), "{text}");
+            classic_preflight(&service, &settings()).unwrap();
         }
     }
-}
-
-/// REQ-AWS-DIV-1, REQ-AWS-VAL-9
-#[test]
-fn classic_load_balancers_are_refused_with_the_annotation_to_set() {
-    let mut service = classic_service();
-    for value in ["NLB", "clb", ""] {
-        alb(&mut service, "type", value);
-        let text = refused(&service);
-        assert!(
-            text.contains("service.beta.kubernetes.io/aws-load-balancer-type: nlb"),
-            "{text}"
-        );
-    }
-    alb(&mut service, "target-group-attributes", "");
-    assert_eq!(
-        refused(&service),
-        "target group attributes annotation is only supported for NLB"
-    );
 }
 
 /// REQ-AWS-VAL-7

@@ -9,12 +9,14 @@
 use std::collections::BTreeSet;
 
 use ccm_core::{
-    cloud::{Class, CloudResult, LoadBalancerName, Note},
+    cloud::{Class, CloudError, CloudResult, LoadBalancerName, Note},
     kube::Service,
 };
 
-use super::{AwsLoadBalancers, nlb::desired::KIND, preflight, remove::shown};
-use crate::{annotations, notes};
+use super::{
+    AwsLoadBalancers, nlb::desired::KIND, other_kind::tolerated, preflight, remove::shown,
+};
+use crate::{annotations, notes, tags::Tags};
 
 /// The key of the cloud config that decides.
 const SWITCH: &str = "DeleteReleasedLoadBalancers";
@@ -68,6 +70,12 @@ impl AwsLoadBalancers {
         service: &Service,
         name: &LoadBalancerName,
     ) -> CloudResult<bool> {
+        let classic = self.classic.observer.find(name.as_str()).await;
+        if tolerated("classic", classic)?.is_some() {
+            let answer = self.classic.observer.elb.tags(name.as_str()).await;
+            let tags = answer.map_err(|error| cannot_tell(error, name))?;
+            return Ok(self.is_ours(service, name, &tags));
+        }
         let Some(lb) = self.observer.elb.load_balancer(name.as_str()).await? else {
             return Ok(true);
         };
@@ -76,18 +84,13 @@ impl AwsLoadBalancers {
         }
         let arns = BTreeSet::from([lb.arn.clone()]);
         let answer = self.observer.elb.resource_tags(&arns).await;
-        let tags = answer.map_err(|error| {
-            let hint = if error.class() == Class::Denied {
-                format!(" (allow elasticloadbalancing:DescribeTags or switch {SWITCH} off)")
-            } else {
-                String::new()
-            };
-            error.map_message(|inner| {
-                format!("error reading whose load balancer {name} is{hint}: {inner}")
-            })
-        })?;
+        let tags = answer.map_err(|error| cannot_tell(error, name))?;
+        Ok(self.is_ours(service, name, shown(&tags, &lb)?))
+    }
+
+    fn is_ours(&self, service: &Service, name: &LoadBalancerName, tags: &Tags) -> bool {
         let key = preflight::service_key(service);
-        let ours = self.observer.is_of_service(shown(&tags, &lb)?, &key);
+        let ours = self.observer.is_of_service(tags, &key);
         if !ours {
             tracing::warn!(
                 service = key,
@@ -95,8 +98,17 @@ impl AwsLoadBalancers {
                 "load balancer is kept: its tags do not name this Service and cluster"
             );
         }
-        Ok(ours)
+        ours
     }
+}
+
+fn cannot_tell(error: CloudError, name: &LoadBalancerName) -> CloudError {
+    let hint = if error.class() == Class::Denied {
+        format!(" (allow elasticloadbalancing:DescribeTags or switch {SWITCH} off)")
+    } else {
+        String::new()
+    };
+    error.map_message(|inner| format!("error reading whose load balancer {name} is{hint}: {inner}"))
 }
 
 /// Whether the status names the load balancer.
@@ -106,5 +118,7 @@ fn shows(service: &Service, name: &LoadBalancerName) -> bool {
         .ingress()
         .iter()
         .filter_map(|ingress| ingress.hostname.as_deref())
+        // An internal classic load balancer says so first.
+        .map(|host| host.strip_prefix("internal-").unwrap_or(host))
         .any(|host| host.starts_with(&prefix))
 }

@@ -10,22 +10,42 @@ use ccm_core::{
 
 use super::{
     AwsLoadBalancers,
-    nlb::{
-        apply::IN_USE_RETRY,
-        listing::Removed,
-        removal::{Leftovers, Removal, Remove},
-    },
-    preflight, status_of,
+    classic_rules::{entrances, refers_to},
+    classic_status,
+    clb::groups::{is_made, sorted},
+    gone_is_done,
+    nlb::{desired::KIND, listing::Removed},
+    other_kind::tolerated,
+    own_groups::IN_USE_RETRY,
+    preflight, quoted,
+    removal::{Leftovers, Removal, Remove},
+    status_of,
     vpc::GroupMap,
 };
 use crate::{
-    annotations::{self, Flavour},
-    api::elbv2::LoadBalancer,
-    names::NLB_SECURITY_GROUP_DESCRIPTION,
+    annotations::{self, Annotation, Flavour},
+    api::{elb, elbv2::LoadBalancer, network::Rule},
+    names::{NLB_SECURITY_GROUP_DESCRIPTION, classic_security_group},
     tags::Tags,
 };
 
-/// Whose the load balancer of the computed name is.
+/// What is there under the computed name.
+struct Heads {
+    network: Holder,
+    /// The Service's classic load balancer.
+    classic: Option<elb::LoadBalancer>,
+}
+
+impl Heads {
+    fn network(&self) -> Option<&LoadBalancer> {
+        match &self.network {
+            Holder::Own(lb) => Some(lb),
+            Holder::Nobody | Holder::Foreign(_) => None,
+        }
+    }
+}
+
+/// Whose the network load balancer of the computed name is.
 enum Holder {
     /// There is none.
     Nobody,
@@ -56,29 +76,45 @@ impl AwsLoadBalancers {
     /// The status while anything is left.
     pub(super) async fn find(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
         let name = preflight::name(service)?;
-        let holder = self.holder(service, &name).await?;
-        if let Holder::Own(lb) = &holder {
+        if annotations::flavour(service) == Flavour::Classic
+            && let Some(lb) = self.classic.observer.find(name.as_str()).await?
+        {
+            return Ok(Some(classic_status(&lb)));
+        }
+        let network = self.holder(service, &name).await?;
+        if let Holder::Own(lb) = &network {
             return Ok(Some(status_of(lb)));
         }
-        let leftovers = self.leftovers(service, &name, &holder).await?;
+        let heads = Heads {
+            network,
+            classic: self.classic_holder(service, &name).await?,
+        };
+        if let Some(lb) = &heads.classic {
+            return Ok(Some(classic_status(lb)));
+        }
+        let leftovers = self.leftovers(service, &name, &heads).await?;
         Ok((!leftovers.is_empty()).then(LoadBalancerStatus::default))
     }
 
     /// Removes everything.
     pub(super) async fn remove(&self, service: &Service) -> CloudResult<()> {
         let name = preflight::name(service)?;
-        let holder = self.holder(service, &name).await?;
-        let leftovers = self.leftovers(service, &name, &holder).await?;
+        let heads = Heads {
+            network: self.holder(service, &name).await?,
+            classic: self.classic_holder(service, &name).await?,
+        };
+        let leftovers = self.leftovers(service, &name, &heads).await?;
         self.memories.write(&name, |memory| {
             memory
                 .deleting
                 .extend(leftovers.security_groups.iter().cloned());
         });
         let groups = leftovers.security_groups.clone();
-        let apply = |removal: Removal| self.applier.remove(removal, &name);
+        let apply = |removal: Removal| self.carry_out(removal, &name);
         let answer = converge::<Remove, CloudError, _, _>(&(), leftovers, apply).await;
         // Other Services must not take up a target group that is gone.
         self.observer.listing.doubt().await;
+        self.classic.observer.heads.forget(name.as_str()).await;
         match answer {
             Ok(_) => {
                 self.nodes.forget(&name);
@@ -89,6 +125,37 @@ impl AwsLoadBalancers {
                 self.vpc.doubt_groups().await;
                 Err(self.explain(service, &name, &groups, error))
             }
+        }
+    }
+
+    async fn carry_out(&self, removal: Removal, name: &LoadBalancerName) -> CloudResult<()> {
+        match removal {
+            Removal::LoadBalancer(arn) => {
+                self.applier.delete_load_balancer(&arn, name.as_str()).await
+            }
+            Removal::TargetGroup(arn) => {
+                let answer = self.applier.delete_target_group(&arn).await;
+                answer.map_err(|e| {
+                    quoted(
+                        "error deleting target groups after deleting load balancer",
+                        e,
+                    )
+                })
+            }
+            Removal::NodeRules(group, plan) => {
+                let answer = self.nodes.clean_one(name, group, plan).await;
+                answer.map_err(|e| e.context("error deleting instance security group rules"))
+            }
+            Removal::ClassicRules(group, rules) => {
+                self.nodes
+                    .shut(name, BTreeMap::from([(group, rules)]))
+                    .await
+            }
+            Removal::Classic(lb) => {
+                let elb = &self.classic.applier.elb;
+                gone_is_done(elb.delete_load_balancer(&lb).await)
+            }
+            Removal::SecurityGroup(id) => self.groups.delete(&id).await,
         }
     }
 
@@ -129,8 +196,9 @@ impl AwsLoadBalancers {
             let found = self.observer.load_balancer(name.as_str()).await?;
             return Ok(found.map_or(Holder::Nobody, Holder::Own));
         }
-        let found = self.observer.elb.load_balancer(name.as_str()).await?;
-        let Some(lb) = found.filter(|lb| lb.kind == super::nlb::desired::KIND) else {
+        let found = self.observer.elb.load_balancer(name.as_str()).await;
+        let found = tolerated("network", found)?;
+        let Some(lb) = found.filter(|lb| lb.kind == KIND) else {
             return Ok(Holder::Nobody);
         };
         if !self.observer.read_tags.is_allowed() {
@@ -154,16 +222,42 @@ impl AwsLoadBalancers {
         })
     }
 
+    /// The Service's classic load balancer. Under another annotation it is the Service's only if its
+    /// tags say so, as above.
+    async fn classic_holder(
+        &self,
+        service: &Service,
+        name: &LoadBalancerName,
+    ) -> CloudResult<Option<elb::LoadBalancer>> {
+        let found = self.classic.observer.find(name.as_str()).await;
+        if annotations::flavour(service) == Flavour::Classic {
+            return found;
+        }
+        let Some(lb) = tolerated("classic", found)? else {
+            return Ok(None);
+        };
+        let read_tags = &self.classic.observer.read_tags;
+        if !read_tags.is_allowed() {
+            return Ok(Some(lb));
+        }
+        let answer = self.classic.observer.elb.tags(name.as_str()).await;
+        let key = preflight::service_key(service);
+        let ours = match read_tags.check("DescribeTags", answer)? {
+            Some(tags) => self.observer.is_of_service(&tags, &key),
+            None => true,
+        };
+        Ok(Some(lb).filter(|_| ours))
+    }
+
     async fn leftovers(
         &self,
         service: &Service,
         name: &LoadBalancerName,
-        holder: &Holder,
+        heads: &Heads,
     ) -> CloudResult<Leftovers> {
-        let (lb, foreign) = match holder {
-            Holder::Nobody => (None, None),
-            Holder::Own(lb) => (Some(lb), None),
-            Holder::Foreign(arn) => (None, Some(arn.as_str())),
+        let foreign = match &heads.network {
+            Holder::Foreign(arn) => Some(arn.as_str()),
+            Holder::Nobody | Holder::Own(_) => None,
         };
         let managed = preflight::managed_group(service, &self.settings);
         // Only needed where tags cannot be read; a Service that does not pass has made nothing now.
@@ -176,7 +270,7 @@ impl AwsLoadBalancers {
                     .collect()
             })
             .unwrap_or_default();
-        let arn = lb.map(|lb| lb.arn.as_str());
+        let arn = heads.network().map(|lb| lb.arn.as_str());
         let key = preflight::service_key(service);
         let removed = Removed {
             name: name.as_str(),
@@ -185,7 +279,12 @@ impl AwsLoadBalancers {
             managed_group: &managed,
             service: &key,
         };
-        let target_groups = self.observer.all_target_groups(&removed, &names).await?;
+        let target_groups = self.observer.all_target_groups(&removed, &names).await;
+        let target_groups = if annotations::flavour(service) == Flavour::Classic {
+            tolerated("network", target_groups)?
+        } else {
+            target_groups?
+        };
         let all = self.nodes.all().await?;
         let node_rules = if self.settings.disable_node_rules {
             BTreeMap::new()
@@ -193,12 +292,81 @@ impl AwsLoadBalancers {
             let own_ports = preflight::own_ports(service);
             self.nodes.leftovers(name, &own_ports, &all)
         };
+        let security_groups = self.security_groups(service, name, heads, &all)?;
         Ok(Leftovers {
             load_balancer: arn.map(str::to_owned),
             target_groups,
             node_rules,
-            security_groups: self.security_groups(service, name, &managed, lb, &all)?,
+            classic_rules: self
+                .classic_rules(
+                    service,
+                    name,
+                    heads.classic.as_ref(),
+                    &all,
+                    &security_groups,
+                )
+                .await?,
+            classic: heads.classic.as_ref().map(|lb| lb.name.clone()),
+            security_groups,
         })
+    }
+
+    /// The rules that let a classic load balancer in: from a group that is to be deleted wherever
+    /// they are, also such of others in the cluster's groups, because they mean nothing without it;
+    /// from a group of the user's only ours, and only if nobody else needs it.
+    async fn classic_rules(
+        &self,
+        service: &Service,
+        name: &LoadBalancerName,
+        lb: Option<&elb::LoadBalancer>,
+        all: &GroupMap,
+        deleted: &BTreeSet<String>,
+    ) -> CloudResult<BTreeMap<String, BTreeSet<Rule>>> {
+        let mut found: BTreeMap<String, BTreeSet<Rule>> = BTreeMap::new();
+        if self.settings.disable_node_rules {
+            return Ok(found);
+        }
+        let is_tagged = |id: &str| {
+            let group = all.get(id);
+            group.is_some_and(|group| self.settings.tags.has_cluster_tag(&group.tags))
+        };
+        let made = deleted.iter().filter(|id| {
+            let group = all.get(*id);
+            group.is_some_and(|group| is_made(group, name, &self.settings.tags))
+        });
+        for id in made {
+            for holder in all.values().filter(|holder| holder.id != *id) {
+                let rules = if is_tagged(&holder.id) {
+                    let rules = holder.rules.keys().filter(|rule| refers_to(rule, id));
+                    rules.cloned().collect()
+                } else {
+                    entrances(&holder.rules, id)
+                };
+                found.entry(holder.id.clone()).or_default().extend(rules);
+            }
+        }
+        let attached = lb.map(|lb| lb.security_groups.as_slice());
+        let annotated = list(&annotations::SECURITY_GROUPS, service)?;
+        let extra = list(&annotations::EXTRA_SECURITY_GROUPS, service)?;
+        let first = sorted(attached.unwrap_or_default(), &annotated, &extra, is_tagged);
+        if let Some(source) = first.into_iter().next().filter(|id| !deleted.contains(*id)) {
+            let tagged: GroupMap = all
+                .iter()
+                .filter(|(id, _)| is_tagged(id))
+                .map(|(id, group)| (id.clone(), group.clone()))
+                .collect();
+            let rules = self.nodes.needless(name, source, &BTreeSet::new(), &tagged);
+            if !rules.is_empty() && !self.is_used_by_others(name, source).await? {
+                for (holder, rules) in rules {
+                    found.entry(holder).or_default().extend(rules);
+                }
+            }
+        }
+        if let Some(group) = &self.settings.elb_security_group {
+            found.remove(group);
+        }
+        found.retain(|_, rules| !rules.is_empty());
+        Ok(found)
     }
 
     /// Attached groups, the one of the computed name, and those that an earlier try could not
@@ -208,33 +376,27 @@ impl AwsLoadBalancers {
         &self,
         service: &Service,
         name: &LoadBalancerName,
-        managed: &str,
-        lb: Option<&LoadBalancer>,
+        heads: &Heads,
         all: &GroupMap,
     ) -> CloudResult<BTreeSet<String>> {
         let mut candidates: BTreeSet<String> = self
             .memories
             .read(name, |m| m.deleting.union(&m.detached).cloned().collect());
-        candidates.extend(
-            lb.into_iter()
-                .flat_map(|lb| lb.security_groups.iter().cloned()),
-        );
+        let network = heads.network().map(|lb| &lb.security_groups);
+        let classic = heads.classic.as_ref().map(|lb| &lb.security_groups);
+        candidates.extend(network.into_iter().flatten().cloned());
+        candidates.extend(classic.into_iter().flatten().cloned());
+        let named = [
+            preflight::managed_group(service, &self.settings),
+            classic_security_group(name),
+        ];
         candidates.extend(
             all.values()
-                .filter(|g| g.name == managed)
-                .map(|g| g.id.clone()),
+                .filter(|group| named.contains(&group.name))
+                .map(|group| group.id.clone()),
         );
-        let users: BTreeSet<String> = [
-            &annotations::SECURITY_GROUPS,
-            &annotations::EXTRA_SECURITY_GROUPS,
-        ]
-        .into_iter()
-        .map(|annotation| annotation.get(service))
-        .collect::<CloudResult<Vec<_>>>()?
-        .into_iter()
-        .flatten()
-        .flatten()
-        .collect();
+        let mut users = list(&annotations::SECURITY_GROUPS, service)?;
+        users.extend(list(&annotations::EXTRA_SECURITY_GROUPS, service)?);
         candidates.retain(|id| {
             let Some(group) = all.get(id) else {
                 return false;
@@ -242,8 +404,9 @@ impl AwsLoadBalancers {
             if users.contains(id) || self.settings.elb_security_group.as_ref() == Some(id) {
                 return false;
             }
-            let ours = group.description == NLB_SECURITY_GROUP_DESCRIPTION
-                && self.observer.is_owned(group);
+            let ours = is_made(group, name, &self.settings.tags)
+                || group.description == NLB_SECURITY_GROUP_DESCRIPTION
+                    && self.observer.is_owned(group);
             if !ours {
                 tracing::warn!(
                     group = %id,
@@ -254,4 +417,8 @@ impl AwsLoadBalancers {
         });
         Ok(candidates)
     }
+}
+
+fn list(annotation: &Annotation<Vec<String>>, service: &Service) -> CloudResult<Vec<String>> {
+    Ok(annotation.get(service)?.unwrap_or_default())
 }

@@ -1,6 +1,6 @@
 //! Which subnets a new load balancer gets (specification: aws §4.5). Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ccm_core::cloud::{CloudError, CloudResult};
 
@@ -26,6 +26,8 @@ pub struct Network<'a> {
     pub tags: &'a ClusterTags,
     /// Used when every subnet is tagged for other clusters.
     pub fallback: Option<&'a str>,
+    /// What the load balancer has: kept in its zone as long as it is a candidate.
+    pub attached: &'a BTreeSet<String>,
 }
 
 /// One subnet a zone, zones in ascending order.
@@ -43,7 +45,7 @@ pub fn discover<'a>(network: Network<'a>, internal: bool) -> CloudResult<Vec<&'a
         if !internal && !public {
             continue;
         }
-        let rank = rank(network.tags, subnet, internal);
+        let rank = rank(network, subnet, internal);
         match best.get(subnet.zone.as_str()) {
             Some((known, _)) if *known <= rank => {}
             _ => {
@@ -70,18 +72,19 @@ pub fn discover<'a>(network: Network<'a>, internal: bool) -> CloudResult<Vec<&'a
     Ok(chosen)
 }
 
-/// Smaller is better: role tag, cluster tag, free addresses, id.
-type Rank<'a> = (bool, bool, bool, &'a str);
+/// Smaller is better: attached already, role tag, cluster tag, free addresses, id.
+type Rank<'a> = (bool, bool, bool, bool, &'a str);
 
-fn rank<'a>(tags: &ClusterTags, subnet: &'a Subnet, internal: bool) -> Rank<'a> {
+fn rank<'a>(network: Network<'_>, subnet: &'a Subnet, internal: bool) -> Rank<'a> {
     let role = if internal {
         ROLE_INTERNAL_ELB
     } else {
         ROLE_ELB
     };
     (
+        !network.attached.contains(&subnet.id),
         !subnet.tags.contains_key(role),
-        !tags.has_cluster_tag(&subnet.tags),
+        !network.tags.has_cluster_tag(&subnet.tags),
         subnet.free_addresses < COMFORTABLE_ADDRESSES,
         &subnet.id,
     )
@@ -150,8 +153,6 @@ pub fn named<'a>(subnets: &'a [Subnet], names: &[String]) -> CloudResult<Vec<&'a
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     const OURS: &str = "kubernetes.io/cluster/cl1";
@@ -208,6 +209,15 @@ mod tests {
         tables: &[RouteTable],
         internal: bool,
     ) -> Result<Vec<String>, String> {
+        pick_beside(subnets, tables, internal, &[])
+    }
+
+    fn pick_beside(
+        subnets: &[Subnet],
+        tables: &[RouteTable],
+        internal: bool,
+        attached: &[&str],
+    ) -> Result<Vec<String>, String> {
         let zones = ["2a", "2b", "2c"]
             .into_iter()
             .map(|z| (z.to_owned(), "availability-zone".to_owned()))
@@ -221,6 +231,7 @@ mod tests {
             zones: &zones,
             tags: &tags,
             fallback: Some("subnet-c000000x"),
+            attached: &attached.iter().map(|id| format!("subnet-{id}")).collect(),
         };
         discover(network, internal)
             .map(|found| {
@@ -284,6 +295,18 @@ mod tests {
             public: false,
         });
         assert_eq!(pick(&[a1()], &tables, false).unwrap_err(), none);
+    }
+
+    /// CASE-LB-26
+    #[test]
+    fn what_is_attached_stays_in_its_zone_while_it_is_a_candidate() {
+        let all = [a1(), a3(), b1(), plain(), other()];
+        let main = main_table(true);
+        let pick = |attached: &[&str]| pick_beside(&all, &main, false, attached).unwrap();
+        assert_eq!(pick(&["a0000003"]), ["a0000003", "b0000001", "c0000000"]);
+        assert_eq!(pick(&["c000000x"]), ["a0000001", "b0000001", "c0000000"]);
+        let gone = pick_beside(&all, &main_table(false), false, &["a0000003"]);
+        assert!(gone.is_err(), "a private one is no candidate");
     }
 
     /// REQ-AWS-SUB-8

@@ -99,3 +99,10 @@ pub(crate) fn settings() -> Settings {
         },
     }
 }
+
+/// The same Service without the annotation: its load balancer is a classic one.
+pub(crate) fn classic(ports: &[(i32, i32)]) -> Service {
+    let mut service = service(ports);
+    service.metadata.annotations = None;
+    service
+}

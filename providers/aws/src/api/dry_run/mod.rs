@@ -7,6 +7,7 @@
 //!
 //! What AWS would refuse is not known here: a plan supposes that every write succeeds.
 
+mod elb;
 mod elbv2;
 mod network;
 mod seen;
@@ -19,10 +20,10 @@ use std::sync::Arc;
 use ccm_core::cloud::{Recorder, Writes};
 
 pub(crate) use self::network::rule_text;
-use self::{elbv2::RecordedElbv2, network::RecordedNetwork};
-use super::{elbv2::Elbv2Api, network::NetworkApi};
+use self::{elb::RecordedElb, elbv2::RecordedElbv2, network::RecordedNetwork};
+use super::{elb::ElbApi, elbv2::Elbv2Api, network::NetworkApi};
 
-/// The load balancer API as `writes` wants it. `vpc_id` is the VPC of what is made.
+/// The load balancer API, version 2, as `writes` wants it. `vpc_id` is the VPC of what is made.
 pub fn elbv2(inner: Arc<dyn Elbv2Api>, writes: &Writes, vpc_id: &str) -> Arc<dyn Elbv2Api> {
     match writes {
         Writes::Real => inner,
@@ -31,6 +32,14 @@ pub fn elbv2(inner: Arc<dyn Elbv2Api>, writes: &Writes, vpc_id: &str) -> Arc<dyn
             Recorder::clone(recorder),
             vpc_id.to_owned(),
         )),
+    }
+}
+
+/// The load balancer API of 2012 as `writes` wants it.
+pub fn elb(inner: Arc<dyn ElbApi>, writes: &Writes) -> Arc<dyn ElbApi> {
+    match writes {
+        Writes::Real => inner,
+        Writes::Recorded(recorder) => Arc::new(RecordedElb::new(inner, Recorder::clone(recorder))),
     }
 }
 

@@ -7,7 +7,7 @@ use ccm_core::{
 };
 
 use crate::{
-    load_balancer::testing::{LB, alb, service},
+    load_balancer::testing::{LB, alb, classic, service},
     sim_world::SimWorld,
 };
 
@@ -203,4 +203,60 @@ async fn what_services_share_is_planned_once() {
     }
     assert_eq!(mtu, 1);
     assert_eq!(recorder.take_unattributed(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classic_load_balancer_is_planned_from_nothing_to_its_removal() {
+    let world = world(false);
+    let mut service = classic(&[(80, 30080), (81, 30081)]);
+    alb(&mut service, "additional-resource-tags", "team=blue");
+    alb(&mut service, "proxy-protocol", "*");
+    alb(&mut service, "connection-idle-timeout", "90");
+    let (status, _) = planned(&world, &service).await;
+    assert_eq!(host(&status), KNOWN_AFTER_APPLY);
+    let writes = planned_then_done(&world, &service).await;
+    let of = |writes: &[RecordedWrite], action: &str| {
+        let found = writes.iter().find(|write| write.action == action);
+        found.cloned().unwrap_or_else(|| panic!("{writes:#?}"))
+    };
+    let create = of(&writes, "CreateLoadBalancer");
+    assert_eq!(create.object, format!("load balancer {LB}"));
+    for line in ["scheme: internet-facing", "tag team: blue"] {
+        assert!(create.details.iter().any(|l| l == line), "{create:?}");
+    }
+    assert_eq!(planned(&world, &service).await.1, []);
+
+    // Somebody takes a machine away; another port and time are asked for.
+    let id = world.cluster.instance_ids[0].clone();
+    let view = world.view(&Writes::Real).await;
+    view.classic.deregister(LB, &[id.clone()]).await.unwrap();
+    service.spec.ports[1].port = 8081;
+    alb(&mut service, "connection-idle-timeout", "120");
+    let writes = planned_then_done(&world, &service).await;
+    assert_eq!(
+        of(&writes, "RegisterInstancesWithLoadBalancer").details,
+        [format!("1 instance: {id}")]
+    );
+    assert_eq!(
+        of(&writes, "ModifyLoadBalancerAttributes").details,
+        ["attribute idle timeout: 90 -> 120"]
+    );
+    let listener = |action| of(&writes, action).details.join("\n").to_lowercase();
+    assert!(listener("DeleteLoadBalancerListeners").contains("tcp 81 to tcp 30081"));
+    assert!(listener("CreateLoadBalancerListeners").contains("tcp 8081 to tcp 30081"));
+
+    let recorder = Recorder::default();
+    let view = world.view(&Writes::Recorded(recorder.clone())).await;
+    let removal = recorder.scope(view.load_balancers.delete(&service));
+    let ((removed, writes), calls) = world.calls(removal).await;
+    removed.unwrap();
+    assert!(!calls.iter().any(Call::is_write), "{calls:?}");
+    let view = world.view(&Writes::Real).await;
+    let (answer, calls) = world.calls(view.load_balancers.delete(&service)).await;
+    answer.unwrap();
+    let done = calls.iter().filter(|call| call.is_write());
+    assert_eq!(
+        actions(&writes),
+        sorted(done.map(|call| call.action.as_str()))
+    );
 }

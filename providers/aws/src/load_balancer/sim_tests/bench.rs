@@ -18,7 +18,7 @@ use ccm_core::{
 };
 
 use crate::{
-    api::{Clients, Connect, Ec2, SdkEc2, SdkElbv2, SdkNetwork},
+    api::{Clients, Connect, Ec2, SdkEc2, SdkElb, SdkElbv2, SdkNetwork},
     config::CloudConfig,
     instances::{Describer, InstanceStore},
     load_balancer::{
@@ -183,8 +183,15 @@ async fn manager(sim: &CloudSim, settings: Settings) -> AwsLoadBalancers {
     let describer = Describer::new(ec2, settings.tags.clone());
     let store = Arc::new(InstanceStore::new(describer, settings.tags.clone()));
     let elb = SdkElbv2::new(clients.elbv2.clone(), clients.elbv2_calls.clone());
+    let classic = SdkElb::new(clients.elb.clone(), clients.elb_calls.clone());
     let network = SdkNetwork::new(clients.ec2.clone(), clients.ec2_calls.clone());
-    AwsLoadBalancers::new(Arc::new(elb), Arc::new(network), store, settings)
+    AwsLoadBalancers::new(
+        Arc::new(elb),
+        Arc::new(classic),
+        Arc::new(network),
+        store,
+        settings,
+    )
 }
 
 pub(super) fn nodes(instances: &[String]) -> Vec<Arc<Node>> {

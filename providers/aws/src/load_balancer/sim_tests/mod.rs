@@ -1,6 +1,9 @@
 //! Passes against the simulated cloud, through the real SDK.
 
 mod bench;
+mod classic;
+mod classic_groups;
+mod classic_removal;
 mod crash;
 mod groups;
 mod passes;

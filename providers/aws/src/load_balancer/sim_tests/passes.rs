@@ -128,15 +128,13 @@ async fn a_restarted_manager_writes_nothing() {
     assert_eq!(bench.state(), before);
 }
 
-/// REQ-AWS-VAL-18, REQ-AWS-DIV-1
+/// REQ-AWS-VAL-18
 #[tokio::test(start_paused = true)]
 async fn what_preflight_refuses_costs_no_call() {
     let bench = Bench::new(1).await;
     let no_ports = service(&[]);
-    let mut classic = service(&[(80, 30080)]);
-    classic.metadata.annotations = None;
     let no_node_port = service(&[(80, 30080), (81, 0)]);
-    for service in [no_ports, classic, no_node_port] {
+    for service in [no_ports, no_node_port] {
         let (answer, calls) = bench.calls(bench.try_ensure(&service)).await;
         assert_eq!(answer.unwrap_err().class(), Class::Invalid);
         assert!(calls.is_empty());

@@ -1,14 +1,16 @@
 //! How everything that belongs to a Service is removed (specification: aws §4.10). Pure.
 //!
-//! The load balancer goes first and alone: while AWS refuses that, because it is protected, nothing
-//! else is touched and traffic keeps flowing. What its parts are is known by name, tags and rule
-//! descriptions, so that a removal that died half-way is finished by the next one.
+//! A network load balancer goes first and alone: while AWS refuses that, because it is protected,
+//! nothing else is touched and traffic keeps flowing. A classic one, which nothing protects, goes
+//! after the rules that let it in, as by the Go manager: whose they are shows only as long as it is
+//! there. What the parts are is known by name, tags and rules, so that a removal that died half-way
+//! is finished by the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ccm_core::converge::Plan;
 
-use crate::load_balancer::node_rules::CleanUp;
+use crate::{api::network::Rule, load_balancer::node_rules::CleanUp};
 
 /// What is left of a Service's load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +21,10 @@ pub struct Leftovers {
     pub target_groups: BTreeSet<String>,
     /// Its rules in the Nodes' security groups.
     pub node_rules: BTreeMap<String, CleanUp>,
+    /// The rules that let a classic load balancer in, by the group that holds them.
+    pub classic_rules: BTreeMap<String, BTreeSet<Rule>>,
+    /// The classic load balancer's name.
+    pub classic: Option<String>,
     /// Security groups that were made for it.
     pub security_groups: BTreeSet<String>,
 }
@@ -39,6 +45,10 @@ pub enum Removal {
     TargetGroup(String),
     /// Clean up a Node group.
     NodeRules(String, CleanUp),
+    /// Shut a group to a classic load balancer.
+    ClassicRules(String, BTreeSet<Rule>),
+    /// Delete the classic load balancer.
+    Classic(String),
     /// Delete a security group.
     SecurityGroup(String),
 }
@@ -65,9 +75,16 @@ impl Plan for Remove {
             .node_rules
             .iter()
             .map(|(group, plan)| Removal::NodeRules(group.clone(), plan.clone()));
-        let parts: Vec<Removal> = groups.chain(rules).collect();
+        let classic = have
+            .classic_rules
+            .iter()
+            .map(|(group, rules)| Removal::ClassicRules(group.clone(), rules.clone()));
+        let parts: Vec<Removal> = groups.chain(rules).chain(classic).collect();
         if !parts.is_empty() {
             return parts;
+        }
+        if let Some(name) = &have.classic {
+            return vec![Removal::Classic(name.clone())];
         }
         // Last: they are in use until the load balancer's interfaces are gone.
         have.security_groups
@@ -85,6 +102,10 @@ impl Plan for Remove {
             Removal::NodeRules(group, _) => {
                 have.node_rules.remove(group);
             }
+            Removal::ClassicRules(group, _) => {
+                have.classic_rules.remove(group);
+            }
+            Removal::Classic(_) => have.classic = None,
             Removal::SecurityGroup(id) => {
                 have.security_groups.remove(id);
             }
@@ -97,28 +118,33 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::network::Rule;
 
     fn leftovers() -> impl Strategy<Value = Leftovers> {
         let names = || proptest::collection::btree_set("[a-d]", 0..4);
-        (any::<bool>(), names(), names(), names()).prop_map(|(lb, target_groups, rules, groups)| {
-            let plan = CleanUp {
-                revoke: BTreeSet::from([Rule::port("tcp", 80, "0.0.0.0/0".parse().unwrap())]),
-                ..CleanUp::default()
-            };
-            Leftovers {
-                load_balancer: lb.then(|| "lb".to_owned()),
-                target_groups,
-                node_rules: rules.into_iter().map(|id| (id, plan.clone())).collect(),
-                security_groups: groups,
-            }
-        })
+        let kinds = (any::<bool>(), any::<bool>());
+        (kinds, names(), names(), names(), names()).prop_map(
+            |((lb, classic), target_groups, rules, sources, groups)| {
+                let rule = BTreeSet::from([Rule::port("tcp", 80, "0.0.0.0/0".parse().unwrap())]);
+                let plan = CleanUp {
+                    revoke: rule.clone(),
+                    ..CleanUp::default()
+                };
+                Leftovers {
+                    load_balancer: lb.then(|| "lb".to_owned()),
+                    target_groups,
+                    node_rules: rules.into_iter().map(|id| (id, plan.clone())).collect(),
+                    classic_rules: sources.into_iter().map(|id| (id, rule.clone())).collect(),
+                    classic: classic.then(|| "classic".to_owned()),
+                    security_groups: groups,
+                }
+            },
+        )
     }
 
     proptest! {
-        /// REQ-AWS-DEL-2, REQ-AWS-DEL-4, REQ-AWS-DEL-11, REQ-AWS-DEL-13: a removal ends with
-        /// nothing left wherever the one before stopped, and touches nothing while there is a load
-        /// balancer.
+        /// REQ-AWS-DEL-2, REQ-AWS-DEL-4, REQ-AWS-DEL-5, REQ-AWS-DEL-11, REQ-AWS-DEL-13: a removal
+        /// ends with nothing left wherever the one before stopped, touches nothing while there is a
+        /// network load balancer, and deletes a classic one between its rules and its groups.
         #[test]
         fn a_removal_is_finished_from_wherever_it_stopped(mut have in leftovers(), stop in 0..20usize) {
             let mut left = stop;
@@ -130,6 +156,12 @@ mod tests {
                         let first = have.load_balancer.is_none()
                             || matches!(action, Removal::LoadBalancer(_));
                         prop_assert!(first);
+                        if matches!(action, Removal::Classic(_)) {
+                            prop_assert!(have.classic_rules.is_empty());
+                        }
+                        if matches!(action, Removal::SecurityGroup(_)) {
+                            prop_assert!(have.classic.is_none());
+                        }
                         if left > 0 {
                             Remove::absorb(&mut have, &action, ());
                             left -= 1;
