@@ -340,6 +340,51 @@ async fn an_override_moves_the_endpoint_and_the_signature() {
     assert!(signed.contains("/signing-r/other/aws4_request"), "{signed}");
 }
 
+/// REQ-AWS-CFG-18, REQ-AWS-CFG-31: both kinds of load balancers have one host and one signing name,
+/// and clients of their own.
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_load_balancer_has_its_own_endpoint() {
+    let service = crate::load_balancer::testing::classic(&[(80, 30080)]);
+    let env = "AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING";
+    for (over, env, moved) in [
+        ("", None, 0),
+        ("Elastic Load Balancing", None, 1),
+        ("elasticloadbalancing", None, 3),
+        ("", Some(env), 1),
+    ] {
+        let mut world = World::new(1);
+        if let Some(name) = env {
+            world = world.env(name, "http://ec2.foo.bar/base");
+        }
+        let text = match over {
+            "" => String::new(),
+            over => service_override(over, "us-west-2", ""),
+        };
+        let config = world.config(&text);
+        let cloud = world.build(Some(&config)).await.unwrap();
+        let found = cloud.load_balancers().unwrap().get(&service).await.unwrap();
+        assert_eq!(found, None);
+        let sent = world.sent();
+        let elb = sent.iter().filter(|sent| {
+            let signed = sent.header("authorization").unwrap_or_default();
+            signed.contains("/elasticloadbalancing/aws4_request")
+        });
+        let (there, elsewhere): (Vec<_>, Vec<_>) =
+            elb.partition(|sent| sent.url.starts_with("http://ec2.foo.bar/base"));
+        assert_eq!((there.len(), elsewhere.len()), (moved, 3 - moved), "{over}");
+        for sent in there {
+            let signed = sent.header("authorization").unwrap();
+            assert_eq!(signed.contains("/signing-r/"), !over.is_empty(), "{signed}");
+        }
+        for sent in elsewhere {
+            assert_eq!(
+                sent.url,
+                "https://elasticloadbalancing.us-west-2.amazonaws.com/"
+            );
+        }
+    }
+}
+
 /// REQ-AWS-CFG-19
 #[tokio::test(start_paused = true)]
 async fn an_override_for_another_region_has_no_effect() {

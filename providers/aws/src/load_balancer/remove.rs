@@ -76,19 +76,23 @@ impl AwsLoadBalancers {
     /// The status while anything is left.
     pub(super) async fn find(&self, service: &Service) -> CloudResult<Option<LoadBalancerStatus>> {
         let name = preflight::name(service)?;
-        if annotations::flavour(service) == Flavour::Classic
-            && let Some(lb) = self.classic.observer.find(name.as_str()).await?
-        {
-            return Ok(Some(classic_status(&lb)));
+        // The kind that is annotated is looked up first: it is there nearly always.
+        let asked = annotations::flavour(service) == Flavour::Classic;
+        let mut classic = None;
+        if asked {
+            classic = self.classic_holder(service, &name).await?;
+            if let Some(lb) = &classic {
+                return Ok(Some(classic_status(lb)));
+            }
         }
         let network = self.holder(service, &name).await?;
         if let Holder::Own(lb) = &network {
             return Ok(Some(status_of(lb)));
         }
-        let heads = Heads {
-            network,
-            classic: self.classic_holder(service, &name).await?,
-        };
+        if !asked {
+            classic = self.classic_holder(service, &name).await?;
+        }
+        let heads = Heads { network, classic };
         if let Some(lb) = &heads.classic {
             return Ok(Some(classic_status(lb)));
         }
