@@ -353,23 +353,42 @@ impl AwsLoadBalancers {
         let annotated = list(&annotations::SECURITY_GROUPS, service)?;
         let extra = list(&annotations::EXTRA_SECURITY_GROUPS, service)?;
         let first = sorted(attached.unwrap_or_default(), &annotated, &extra, is_tagged);
-        if let Some(source) = first.into_iter().next().filter(|id| !deleted.contains(*id)) {
-            let tagged: GroupMap = all
-                .iter()
-                .filter(|(id, _)| is_tagged(id))
-                .map(|(id, group)| (id.clone(), group.clone()))
-                .collect();
-            let rules = self.nodes.needless(name, source, &BTreeSet::new(), &tagged);
-            if !rules.is_empty() && !self.is_used_by_others(name, source).await? {
-                for (holder, rules) in rules {
-                    found.entry(holder).or_default().extend(rules);
-                }
-            }
+        // One that it had before may not be cleaned up yet.
+        let mut sources = self.memories.read(name, |m| m.detached.clone());
+        sources.extend(first.into_iter().next().cloned());
+        sources.retain(|id| !deleted.contains(id));
+        for (holder, rules) in self.users_entrances(name, &sources, all).await? {
+            found.entry(holder).or_default().extend(rules);
         }
         if let Some(group) = &self.settings.elb_security_group {
             found.remove(group);
         }
         found.retain(|_, rules| !rules.is_empty());
+        Ok(found)
+    }
+
+    /// The rules in the cluster's groups that let users' groups in for nobody else.
+    async fn users_entrances(
+        &self,
+        name: &LoadBalancerName,
+        sources: &BTreeSet<String>,
+        all: &GroupMap,
+    ) -> CloudResult<BTreeMap<String, BTreeSet<Rule>>> {
+        let tagged: GroupMap = all
+            .iter()
+            .filter(|(_, group)| self.settings.tags.has_cluster_tag(&group.tags))
+            .map(|(id, group)| (id.clone(), group.clone()))
+            .collect();
+        let mut found: BTreeMap<String, BTreeSet<Rule>> = BTreeMap::new();
+        for source in sources {
+            let rules = self.nodes.needless(name, source, &BTreeSet::new(), &tagged);
+            if rules.is_empty() || self.is_used_by_others(name, source).await? {
+                continue;
+            }
+            for (holder, rules) in rules {
+                found.entry(holder).or_default().extend(rules);
+            }
+        }
         Ok(found)
     }
 

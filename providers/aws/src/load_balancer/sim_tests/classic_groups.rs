@@ -477,3 +477,59 @@ async fn scaling_does_not_disturb_rules() {
         assert_eq!(clb(&bench).instances.len(), 3);
     }
 }
+
+/// REQ-AWS-SG-43, REQ-AWS-SG-29: also when the load balancer goes before it was cleaned up.
+#[tokio::test(start_paused = true)]
+async fn the_rule_of_a_former_group_goes_with_the_load_balancer_at_the_latest() {
+    for again in [true, false] {
+        let bench = Bench::new(1).await;
+        let node = bench.cluster.security_group_id.clone();
+        let (a, b) = (group(&bench, "a", owned()), group(&bench, "b", owned()));
+        let mut service = classic(&[(80, 30080)]);
+        alb(&mut service, "security-groups", &a);
+        bench.ensure(&service).await;
+        alb(&mut service, "security-groups", &b);
+        let fault = Fault::error(400, "ValidationError", "no");
+        let faults = bench.sim.faults();
+        faults.next("RevokeSecurityGroupIngress", 1, fault).unwrap();
+        bench.try_ensure(&service).await.unwrap_err();
+        assert_eq!(clb(&bench).security_groups, set(&[&b]));
+        assert_eq!(sources(&bench, &node).await, set(&[&a, &b]));
+        if again {
+            bench.ensure(&service).await;
+            assert_eq!(sources(&bench, &node).await, set(&[&b]));
+        }
+        bench.delete(&service).await;
+        assert!(sources(&bench, &node).await.is_empty());
+    }
+}
+
+/// REQ-AWS-SG-30, REQ-AWS-SG-31: wherever a swap is cut off, a new process ends it.
+#[tokio::test(start_paused = true)]
+async fn a_swap_cut_off_at_any_call_is_continued_to_the_same_end() {
+    for fault in [Fault::DropConnection, Fault::commit_then_close()] {
+        let mut ended = false;
+        for n in 1..40 {
+            let mut bench = Bench::new(1).await;
+            let mut service = classic(&[(80, 30080)]);
+            bench.ensure(&service).await;
+            let byo = group(&bench, "byo", Tags::new());
+            alb(&mut service, "security-groups", &byo);
+            let faults = bench.sim.faults();
+            faults.from_nth("*", n, fault.clone()).unwrap();
+            let answer = bench.try_ensure(&service).await;
+            bench.sim.faults().clear_all();
+            bench.restart().await;
+            bench.ensure(&service).await;
+            assert_eq!(clb(&bench).security_groups, set(&[&byo]), "call {n}");
+            assert_eq!(managed(&bench), None, "call {n}");
+            let node = &bench.cluster.security_group_id;
+            assert_eq!(sources(&bench, node).await, set(&[&byo]), "call {n}");
+            if answer.is_ok() {
+                ended = true;
+                break;
+            }
+        }
+        assert!(ended, "more calls than expected");
+    }
+}
