@@ -275,9 +275,9 @@ pub(crate) fn inputs(sim: &KubeSim, fake: &Arc<Fake>, flags: &[&str]) -> Inputs 
     let args = args.iter().chain(flags).map(|flag| (*flag).to_owned());
     let low = LowArgs::parse(args.collect::<Vec<_>>()).unwrap();
     let fake = Arc::clone(fake);
-    let factory = Factory {
-        name: "fake",
-        build: Arc::new(move |build: Build| {
+    let factory = Factory::new(
+        "fake",
+        Arc::new(move |build: Build| {
             let built = Built {
                 fake: Arc::clone(&fake),
                 writes: build.writes,
@@ -285,7 +285,7 @@ pub(crate) fn inputs(sim: &KubeSim, fake: &Arc<Fake>, flags: &[&str]) -> Inputs 
             };
             Box::pin(async move { Ok(Arc::new(FakeCloud(Arc::new(built))) as Arc<dyn Cloud>) })
         }),
-    };
+    );
     Inputs {
         settings: Settings::from_args(&low).unwrap(),
         clouds: Registry::new(vec![factory]).unwrap(),

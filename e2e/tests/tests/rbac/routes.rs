@@ -43,13 +43,13 @@ impl Memory {
 
     fn factory(&self) -> Factory {
         let memory = self.clone();
-        Factory {
-            name: "memory",
-            build: Arc::new(move |_| {
+        Factory::new(
+            "memory",
+            Arc::new(move |_| {
                 let cloud: Arc<dyn Cloud> = Arc::new(memory.clone());
                 Box::pin(std::future::ready(Ok(cloud)))
             }),
-        }
+        )
     }
 
     /// The destinations of the routes to this Node.
