@@ -120,7 +120,12 @@ mod tests {
 
     #[test]
     fn other_pages_are_refused_and_other_arguments_left_to_the_flags() {
-        for args in [&["docs"][..], &["docs", "x"], &["docs", "config", "moon"], &["docs", "iam", "moon", "all"]] {
+        for args in [
+            &["docs"][..],
+            &["docs", "x"],
+            &["docs", "config", "moon"],
+            &["docs", "iam", "moon", "all"],
+        ] {
             let error = ask(args).unwrap().unwrap_err();
             assert!(error.contains("docs annotations CLOUD"), "{error}");
         }

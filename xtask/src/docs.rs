@@ -39,7 +39,10 @@ const PRINTED: &[(&str, &[&str])] = &[
         "docs/reference/iam/aws-tagging.json",
         &["docs", "iam", "aws", "tagging"],
     ),
-    ("docs/reference/iam/all.json", &["docs", "iam", "aws", "all"]),
+    (
+        "docs/reference/iam/all.json",
+        &["docs", "iam", "aws", "all"],
+    ),
 ];
 
 /// Write or compare.
