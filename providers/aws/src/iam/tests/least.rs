@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::world::World;
 use crate::iam::{Need, Part, PolicyName, policy, rights};
 
-/// The parts of the table whose days are told in `world`. The other ones have no code yet.
+/// The parts of the table whose days are told in `world`.
 const SHOWN: [Part; 5] = [
     Part::Start,
     Part::Node,

@@ -81,7 +81,7 @@ impl World {
         let build = Build {
             config: Some(ConfigFile {
                 path: "aws.conf".into(),
-                text: text.into(),
+                text,
             }),
             cluster_name: ClusterName::new("kubernetes").unwrap(),
             env: Env::new(keys.map(|(key, value)| (key.to_owned(), value.to_owned()))),
