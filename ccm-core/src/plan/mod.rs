@@ -49,8 +49,8 @@ pub async fn plan(inputs: Inputs) -> Result<Report, SessionError> {
     let mut report = Report::default();
     let nodes = session.nodes().await?;
     report.looked_at.nodes = nodes.len();
+    let nodes = nodes::plan(&session, nodes, &mut report).await;
     services::plan(&session, &recorder, &nodes, &mut report).await?;
-    nodes::plan(&session, &nodes, &mut report).await;
     routes::plan(&session, &nodes, &mut report).await?;
     if session.runs(ControllerName::NodeIpam) == Runs::Yes && session.settings.node_ipam.allocate {
         report.not_planned.push(NotPlanned {

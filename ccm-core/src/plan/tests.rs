@@ -98,7 +98,7 @@ async fn what_the_controllers_would_do_is_told_and_nothing_is_done() {
         lines(&web.cloud),
         [
             "Create load balancer of web: ",
-            "Register load balancer of web: 2 Nodes: "
+            "Register load balancer of web: 1 Nodes: "
         ]
     );
     assert_eq!(

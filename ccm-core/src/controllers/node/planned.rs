@@ -20,6 +20,8 @@ pub(crate) struct Planned {
     pub(crate) object: Vec<String>,
     /// Lines of difference in the status.
     pub(crate) status: Vec<String>,
+    /// The Node as it would be then; `None` where that is as it is.
+    pub(crate) after: Option<Node>,
     /// What is left out, and why.
     pub(crate) notes: Vec<String>,
     /// Why not more is done.
@@ -62,6 +64,7 @@ pub(crate) fn planned(
         match initialise::plan(node, &metadata, options.has_provider_ids) {
             Ok(Some(plan)) => {
                 patch_lines(node, &plan.patch, &mut planned.object);
+                planned.after = Some(patched(node, &plan.patch));
                 planned.notes.extend(plan.ignored.iter().map(ignored));
             }
             Ok(None) => {}
@@ -84,6 +87,8 @@ pub(crate) fn planned(
                 current(&node.status.addresses),
                 listed(&wanted)
             ));
+            let after = planned.after.get_or_insert_with(|| node.clone());
+            after.status.addresses = wanted.into();
         }
         Ok(_) => {}
         Err(error) => planned.problem = Some(CloudError::invalid(error.to_string())),
@@ -99,6 +104,22 @@ fn patch_lines(node: &Node, patch: &NodePatch, lines: &mut Vec<String>) {
         lines.extend(taint_lines(&node.spec.taints, taints));
     }
     set_labels(node, patch.labels.clone(), lines);
+}
+
+/// The Node after its initialisation: load balancers and routes are for it as it is then.
+fn patched(node: &Node, patch: &NodePatch) -> Node {
+    let mut after = node.clone();
+    if patch.provider_id.is_some() {
+        after.spec.provider_id.clone_from(&patch.provider_id);
+    }
+    if let Some(taints) = &patch.taints {
+        after.spec.taints.clone_from(taints);
+    }
+    let labels = after.metadata.labels.get_or_insert_default();
+    for (key, value) in &patch.labels {
+        labels.insert(key.as_str(), value.as_str());
+    }
+    after
 }
 
 /// The difference of two taint lists.
@@ -208,6 +229,11 @@ mod tests {
             ["status.addresses: none -> InternalIP 10.0.0.1"]
         );
         assert!(planned.problem.is_none());
+        let after = planned.after.unwrap();
+        assert_eq!(after.provider_id(), Some("sim:///z-1/i-1"));
+        assert_eq!(after.label("topology.kubernetes.io/zone"), Some("z-1"));
+        assert!(after.spec.taints.is_empty());
+        assert_eq!(after.status.addresses, *metadata().addresses.as_slice());
     }
 
     #[test]
@@ -216,6 +242,7 @@ mod tests {
         node.status.addresses = metadata().addresses.into();
         let same = planned(&node, Ok(Some(metadata())), OPTIONS);
         assert!(same.object.is_empty() && same.status.is_empty() && same.problem.is_none());
+        assert_eq!(same.after, None);
         let refreshing = Options {
             label_refresh: true,
             ..OPTIONS
