@@ -70,9 +70,9 @@ fn set_verbosity<S>(handle: &reload::Handle<Targets, S>, text: &str) -> Result<S
 fn filter(verbosity: i32) -> Targets {
     let ours = match verbosity {
         WARNINGS_ONLY => LevelFilter::WARN,
-        ..=1 => LevelFilter::INFO,
+        _ if verbosity <= 1 => LevelFilter::INFO,
         2..=4 => LevelFilter::DEBUG,
-        5.. => LevelFilter::TRACE,
+        _ => LevelFilter::TRACE,
     };
     let (requests, client) = if verbosity >= LIBRARIES_FROM {
         (LevelFilter::DEBUG, LevelFilter::DEBUG)

@@ -71,7 +71,7 @@ impl SimWorld {
         ];
         let env = Env::new(keys.map(|(key, value)| (key.to_owned(), value.to_owned())));
         let file: Option<&ConfigFile> = None;
-        let clients = Clients::connect(Connect {
+        let clients = Box::pin(Clients::connect(Connect {
             config: &CloudConfig::load(file).unwrap(),
             env: &env,
             region: "us-west-2",
@@ -79,7 +79,7 @@ impl SimWorld {
             clock: Clock::anchored(Options::default().start),
             registry: &prometheus::Registry::new(),
             fence,
-        })
+        }))
         .await
         .unwrap();
         let settings = self.settings.clone();

@@ -102,13 +102,16 @@ impl Sim {
         manager.wait_until_ready(SOON).await?;
         eventually("the manager has done its work", SOON, || async {
             let service = self.api.get("services", "shop", "web").unwrap_or_default();
-            let host = &service["status"]["loadBalancer"]["ingress"][0]["hostname"];
+            let host = service.pointer("/status/loadBalancer/ingress/0/hostname");
             let node = self.api.list("nodes").pop().unwrap_or_default();
-            let address = &node["status"]["addresses"][0]["address"];
-            if host.is_string() && address.is_string() {
+            let address = node.pointer("/status/addresses/0/address");
+            if host.is_some() && address.is_some() {
                 Ok(())
             } else {
-                Err(format!("{host} {address}\n{}", manager.process.tail(20)))
+                Err(format!(
+                    "{host:?} {address:?}\n{}",
+                    manager.process.tail(20)
+                ))
             }
         })
         .await;

@@ -76,7 +76,7 @@ impl Cloud for Memory {
 
 #[async_trait]
 impl Routes for Memory {
-    async fn list(&self, _: &[Arc<Node>]) -> CloudResult<Vec<Route>> {
+    async fn list(&self, _: &[Arc<ccm_core::kube::Node>]) -> CloudResult<Vec<Route>> {
         Ok(self.with(|table| table.routes.clone()))
     }
 
