@@ -229,7 +229,10 @@ async fn a_classic_load_balancer_is_planned_from_nothing_to_its_removal() {
     // Somebody takes a machine away; another port and time are asked for.
     let id = world.cluster.instance_ids[0].clone();
     let view = world.view(&Writes::Real).await;
-    view.classic.deregister(LB, &[id.clone()]).await.unwrap();
+    view.classic
+        .deregister(LB, std::slice::from_ref(&id))
+        .await
+        .unwrap();
     service.spec.ports[1].port = 8081;
     alb(&mut service, "connection-idle-timeout", "120");
     let writes = planned_then_done(&world, &service).await;
