@@ -26,6 +26,8 @@ const TRIES: usize = 3;
 const EXISTS: &str = "RouteAlreadyExists";
 /// EC2 has no route of this destination.
 const MISSING: &str = "InvalidRoute.NotFound";
+/// What ReplaceRoute says instead of [`MISSING`]; its other parameters are of our making.
+const NOTHING_TO_REPLACE: &str = "InvalidParameterValue";
 
 impl AwsRoutes {
     /// Makes a route, if it is not there.
@@ -135,6 +137,10 @@ impl AwsRoutes {
                 self.doubt_unless_refused(error).await;
             }
             let answer = self.replace.check("ReplaceRoute", answer);
+            let answer = answer.map_err(|error| match error.code() {
+                Some(NOTHING_TO_REPLACE) => error.with_code(MISSING),
+                _ => error,
+            });
             let replaced = answer.map_err(|e| quoted("error replacing AWS route", &to, e))?;
             if replaced.is_some() {
                 return Ok(());

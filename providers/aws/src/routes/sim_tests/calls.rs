@@ -181,6 +181,22 @@ async fn a_former_machines_route_is_replaced_in_one_call_or_in_two() {
     }
 }
 
+/// Somebody takes the route away while it is replaced: the table is looked at again.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_vanishes_while_it_is_replaced_is_looked_for_again() {
+    let bench = Bench::new(2).await;
+    bench.list(&[]).await;
+    bench.put(A, bench.machine(1));
+    let gone = Fault::error(400, "InvalidParameterValue", "There is no route defined");
+    bench.sim.faults().next("ReplaceRoute", 1, gone).unwrap();
+    let mark = bench.sim.calls().mark();
+    bench.create(&bench.node(0, &[A]), A).await.unwrap();
+    let mut writes = bench.writes_since(mark);
+    writes.retain(|call| call != "ModifyInstanceAttribute");
+    assert_eq!(writes, ["CreateRoute", "ReplaceRoute", "ReplaceRoute"]);
+    assert_eq!(bench.table(), table([(A, bench.machine(0))]));
+}
+
 /// CASE-RT-02
 #[tokio::test(start_paused = true)]
 async fn what_leads_elsewhere_is_neither_replaced_nor_removed() {
