@@ -69,7 +69,7 @@ fn set_verbosity<S>(handle: &reload::Handle<Targets, S>, text: &str) -> Result<S
 /// whoever made it reports it, so those parts are silent at first.
 fn filter(verbosity: i32) -> Targets {
     let ours = match verbosity {
-        WARNINGS_ONLY => LevelFilter::WARN,
+        ..1 if verbosity == WARNINGS_ONLY => LevelFilter::WARN,
         ..=1 => LevelFilter::INFO,
         2..=4 => LevelFilter::DEBUG,
         5.. => LevelFilter::TRACE,
