@@ -69,10 +69,10 @@ fn set_verbosity<S>(handle: &reload::Handle<Targets, S>, text: &str) -> Result<S
 /// whoever made it reports it, so those parts are silent at first.
 fn filter(verbosity: i32) -> Targets {
     let ours = match verbosity {
-        WARNINGS_ONLY => LevelFilter::WARN,
-        _ if verbosity <= 1 => LevelFilter::INFO,
+        ..1 if verbosity == WARNINGS_ONLY => LevelFilter::WARN,
+        ..=1 => LevelFilter::INFO,
         2..=4 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
+        5.. => LevelFilter::TRACE,
     };
     let (requests, client) = if verbosity >= LIBRARIES_FROM {
         (LevelFilter::DEBUG, LevelFilter::DEBUG)

@@ -16,7 +16,7 @@ fn world(managed: bool) -> SimWorld {
 }
 
 async fn ensure(world: &SimWorld, service: &Service, writes: &Writes) -> LoadBalancerStatus {
-    let view = world.view(writes).await;
+    let view = Box::pin(world.view(writes)).await;
     let nodes = world.nodes();
     match view.load_balancers.ensure(service, &nodes).await.unwrap() {
         Ensured::Ready { status, notes } => {
@@ -39,7 +39,7 @@ async fn planned(world: &SimWorld, service: &Service) -> (LoadBalancerStatus, Ve
     let recorder = Recorder::default();
     let writes = Writes::Recorded(recorder.clone());
     let before = world.state();
-    let work = recorder.scope(ensure(world, service, &writes));
+    let work = Box::pin(recorder.scope(ensure(world, service, &writes)));
     let (planned, calls) = world.calls(work).await;
     assert!(!calls.iter().any(Call::is_write), "{calls:?}");
     assert_eq!(world.state(), before);
