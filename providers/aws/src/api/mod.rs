@@ -12,6 +12,7 @@ mod fence;
 mod metadata;
 mod metrics;
 pub mod network;
+mod pages;
 pub mod routes;
 mod sdk_ec2;
 mod sdk_elb;

@@ -12,8 +12,6 @@ use crate::{instances::InstanceId, tags::Tags};
 
 /// Instances a page: EC2's maximum.
 const PAGE: i32 = 1000;
-/// Pages before an answer counts as broken: more than any account has instances.
-const MAX_PAGES: usize = 1000;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -29,27 +27,6 @@ impl SdkEc2 {
             client: clients.ec2.clone(),
             calls: clients.ec2_calls.clone(),
         }
-    }
-
-    async fn instance_pages(&self, filters: &[Filter]) -> CloudResult<Vec<Instance>> {
-        let mut found = Vec::new();
-        let mut token = None;
-        for _ in 0..MAX_PAGES {
-            let request = self
-                .client
-                .describe_instances()
-                .set_filters(Some(filters.iter().map(to_filter).collect()))
-                .max_results(PAGE)
-                .set_next_token(token);
-            let page = self.calls.page("DescribeInstances", request.send()).await?;
-            let reservations = page.reservations.unwrap_or_default();
-            found.extend(reservations.into_iter().flat_map(of_reservation));
-            token = page.next_token.filter(|token| !token.is_empty());
-            if token.is_none() {
-                return Ok(found);
-            }
-        }
-        Err(endless("DescribeInstances"))
     }
 }
 
@@ -78,9 +55,24 @@ impl Ec2 for SdkEc2 {
     }
 
     async fn find_instances(&self, filters: &[Filter]) -> CloudResult<Vec<Instance>> {
-        let pages = self.instance_pages(filters);
+        const OPERATION: &str = "DescribeInstances";
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_instances()
+                .set_filters(Some(filters.iter().map(to_filter).collect()))
+                .max_results(PAGE)
+                .set_next_token(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let reservations = page.reservations.unwrap_or_default().into_iter();
+            Ok((
+                reservations.flat_map(of_reservation).collect(),
+                page.next_token,
+            ))
+        };
         self.calls
-            .paged("DescribeInstances", pages)
+            .all_pages(OPERATION, read)
             .await
             .map_err(|e| listing("instances", e))
     }
@@ -103,73 +95,47 @@ impl Ec2 for SdkEc2 {
     }
 
     async fn describe_instance_topology(&self, ids: &[InstanceId]) -> CloudResult<TopologyNodes> {
-        let pages =
-            async {
-                let mut found = TopologyNodes::new();
-                let mut token = None;
-                for _ in 0..MAX_PAGES {
-                    let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
-                    let request = self
-                        .client
-                        .describe_instance_topology()
-                        .set_instance_ids(Some(ids))
-                        .set_next_token(token);
-                    let page = self
-                        .calls
-                        .page("DescribeInstanceTopology", request.send())
-                        .await?;
-                    found.extend(page.instances.unwrap_or_default().into_iter().filter_map(
-                        |one| {
-                            let id = InstanceId::from_cloud(one.instance_id?);
-                            Some((id, one.network_nodes.unwrap_or_default()))
-                        },
-                    ));
-                    token = page.next_token.filter(|token| !token.is_empty());
-                    if token.is_none() {
-                        return Ok(found);
-                    }
-                }
-                Err(endless("DescribeInstanceTopology"))
-            };
-        self.calls.paged("DescribeInstanceTopology", pages).await
+        const OPERATION: &str = "DescribeInstanceTopology";
+        let read = |token| async move {
+            let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
+            let send = self
+                .client
+                .describe_instance_topology()
+                .set_instance_ids(Some(ids))
+                .set_next_token(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page.instances.unwrap_or_default().into_iter();
+            let some = some.filter_map(|one| {
+                let id = InstanceId::from_cloud(one.instance_id?);
+                Some((id, one.network_nodes.unwrap_or_default()))
+            });
+            Ok((some.collect(), page.next_token))
+        };
+        let found = self.calls.all_pages(OPERATION, read).await?;
+        Ok(found.into_iter().collect())
     }
 
     async fn describe_network_interfaces(&self, filters: &[Filter]) -> CloudResult<Vec<Interface>> {
-        let pages = async {
-            let mut found = Vec::new();
-            let mut token = None;
-            for _ in 0..MAX_PAGES {
-                let request = self
-                    .client
-                    .describe_network_interfaces()
-                    .set_filters(Some(filters.iter().map(to_filter).collect()))
-                    .set_next_token(token);
-                let page = self
-                    .calls
-                    .page("DescribeNetworkInterfaces", request.send())
-                    .await?;
-                let interfaces = page.network_interfaces.unwrap_or_default();
-                found.extend(interfaces.into_iter().map(of_interface));
-                token = page.next_token.filter(|token| !token.is_empty());
-                if token.is_none() {
-                    return Ok(found);
-                }
-            }
-            Err(endless("DescribeNetworkInterfaces"))
+        const OPERATION: &str = "DescribeNetworkInterfaces";
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_network_interfaces()
+                .set_filters(Some(filters.iter().map(to_filter).collect()))
+                .set_next_token(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page.network_interfaces.unwrap_or_default().into_iter();
+            Ok((some.map(of_interface).collect(), page.next_token))
         };
-        self.calls.paged("DescribeNetworkInterfaces", pages).await
+        self.calls.all_pages(OPERATION, read).await
     }
 }
 
 /// The words that the Go manager puts around a failed listing.
 fn listing(what: &str, error: CloudError) -> CloudError {
     error.map_message(|message| format!("error listing AWS {what}: {message:?}"))
-}
-
-fn endless(operation: &str) -> CloudError {
-    CloudError::transient(format!(
-        "{operation} did not come to an end after {MAX_PAGES} pages"
-    ))
 }
 
 fn to_filter(filter: &Filter) -> types::Filter {

@@ -49,26 +49,22 @@ impl ElbApi for SdkElb {
 
     async fn all_load_balancers(&self) -> CloudResult<Vec<LoadBalancer>> {
         const OPERATION: &str = "DescribeLoadBalancers";
-        let pages = async {
-            let mut found = Vec::new();
-            let mut marker = None;
-            loop {
-                let send = self
-                    .client
-                    .describe_load_balancers()
-                    .page_size(PAGE_SIZE)
-                    .set_marker(marker)
-                    .send();
-                let page = self.calls.page(OPERATION, send).await?;
-                let some = page.load_balancer_descriptions.unwrap_or_default();
-                found.extend(some.into_iter().map(load_balancer));
-                marker = page.next_marker.filter(|marker| !marker.is_empty());
-                if marker.is_none() {
-                    return Ok(found);
-                }
-            }
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_load_balancers()
+                .page_size(PAGE_SIZE)
+                .set_marker(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page
+                .load_balancer_descriptions
+                .unwrap_or_default()
+                .into_iter()
+                .map(load_balancer);
+            Ok((some.collect(), page.next_marker))
         };
-        self.calls.paged(OPERATION, pages).await
+        self.calls.all_pages(OPERATION, read).await
     }
 
     async fn create_load_balancer(&self, new: &NewLoadBalancer) -> CloudResult<String> {

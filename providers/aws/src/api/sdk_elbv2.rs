@@ -60,25 +60,18 @@ impl SdkElbv2 {
         + Sync,
     ) -> CloudResult<Vec<TargetGroup>> {
         const OPERATION: &str = "DescribeTargetGroups";
-        let pages = async {
-            let mut found = Vec::new();
-            let mut marker = None;
-            loop {
-                let page = request().set_marker(marker).send();
-                let page = self.calls.page(OPERATION, page).await?;
-                found.extend(
-                    page.target_groups
-                        .unwrap_or_default()
-                        .into_iter()
-                        .map(target_group),
-                );
-                marker = page.next_marker.filter(|marker| !marker.is_empty());
-                if marker.is_none() {
-                    return Ok(found);
-                }
-            }
+        let request = &request;
+        let read = |token| async move {
+            let send = request().set_marker(token).send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page
+                .target_groups
+                .unwrap_or_default()
+                .into_iter()
+                .map(target_group);
+            Ok((some.collect(), page.next_marker))
         };
-        self.calls.paged(OPERATION, pages).await
+        self.calls.all_pages(OPERATION, read).await
     }
 }
 
@@ -184,26 +177,19 @@ impl Elbv2Api for SdkElbv2 {
 
     async fn listeners(&self, load_balancer: &str) -> CloudResult<Vec<Listener>> {
         const OPERATION: &str = "DescribeListeners";
-        let pages = async {
-            let mut found = Vec::new();
-            let mut marker = None;
-            loop {
-                let send = self
-                    .client
-                    .describe_listeners()
-                    .load_balancer_arn(load_balancer)
-                    .page_size(PAGE_SIZE)
-                    .set_marker(marker)
-                    .send();
-                let page = self.calls.page(OPERATION, send).await?;
-                found.extend(page.listeners.unwrap_or_default().into_iter().map(listener));
-                marker = page.next_marker.filter(|marker| !marker.is_empty());
-                if marker.is_none() {
-                    return Ok(found);
-                }
-            }
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_listeners()
+                .load_balancer_arn(load_balancer)
+                .page_size(PAGE_SIZE)
+                .set_marker(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page.listeners.unwrap_or_default().into_iter().map(listener);
+            Ok((some.collect(), page.next_marker))
         };
-        self.calls.paged(OPERATION, pages).await
+        self.calls.all_pages(OPERATION, read).await
     }
 
     async fn create_listener(
@@ -503,31 +489,30 @@ fn tag_list(tags: &Tags) -> Option<Vec<sdk::Tag>> {
 impl AllLoadBalancers for SdkElbv2 {
     async fn all_load_balancers(&self) -> CloudResult<Vec<ListedLoadBalancer>> {
         const OPERATION: &str = "DescribeLoadBalancers";
-        let pages = async {
-            let mut found = Vec::new();
-            let mut marker = None;
-            loop {
-                let request = self.client.describe_load_balancers().page_size(PAGE_SIZE);
-                let page = request.set_marker(marker).send();
-                let page = self.calls.page(OPERATION, page).await?;
-                found.extend(
-                    page.load_balancers
-                        .unwrap_or_default()
-                        .into_iter()
-                        .map(|lb| ListedLoadBalancer {
-                            created: lb
-                                .created_time
-                                .and_then(|time| SystemTime::try_from(time).ok()),
-                            load_balancer: load_balancer(lb),
-                        }),
-                );
-                marker = page.next_marker.filter(|marker| !marker.is_empty());
-                if marker.is_none() {
-                    return Ok(found);
-                }
-            }
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_load_balancers()
+                .page_size(PAGE_SIZE)
+                .set_marker(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page
+                .load_balancers
+                .unwrap_or_default()
+                .into_iter()
+                .map(listed);
+            Ok((some.collect(), page.next_marker))
         };
-        self.calls.paged(OPERATION, pages).await
+        self.calls.all_pages(OPERATION, read).await
+    }
+}
+
+fn listed(lb: sdk::LoadBalancer) -> ListedLoadBalancer {
+    let created = lb.created_time;
+    ListedLoadBalancer {
+        created: created.and_then(|time| SystemTime::try_from(time).ok()),
+        load_balancer: load_balancer(lb),
     }
 }
 

@@ -33,53 +33,38 @@ impl SdkNetwork {
 impl NetworkApi for SdkNetwork {
     async fn subnets(&self, vpc: &str) -> CloudResult<Vec<Subnet>> {
         const OPERATION: &str = "DescribeSubnets";
-        let pages = async {
-            let mut found = Vec::new();
-            let mut token = None;
-            loop {
-                let send = self
-                    .client
-                    .describe_subnets()
-                    .filters(filter("vpc-id", [vpc]))
-                    .set_next_token(token)
-                    .send();
-                let page = self.calls.page(OPERATION, send).await?;
-                found.extend(page.subnets.unwrap_or_default().into_iter().map(subnet));
-                token = page.next_token.filter(|token| !token.is_empty());
-                if token.is_none() {
-                    return Ok(found);
-                }
-            }
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_subnets()
+                .filters(filter("vpc-id", [vpc]))
+                .set_next_token(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page.subnets.unwrap_or_default().into_iter().map(subnet);
+            Ok((some.collect(), page.next_token))
         };
-        self.calls.paged(OPERATION, pages).await
+        self.calls.all_pages(OPERATION, read).await
     }
 
     async fn route_tables(&self, vpc: &str) -> CloudResult<Vec<RouteTable>> {
         const OPERATION: &str = "DescribeRouteTables";
-        let pages = async {
-            let mut found = Vec::new();
-            let mut token = None;
-            loop {
-                let send = self
-                    .client
-                    .describe_route_tables()
-                    .filters(filter("vpc-id", [vpc]))
-                    .set_next_token(token)
-                    .send();
-                let page = self.calls.page(OPERATION, send).await?;
-                found.extend(
-                    page.route_tables
-                        .unwrap_or_default()
-                        .into_iter()
-                        .map(route_table),
-                );
-                token = page.next_token.filter(|token| !token.is_empty());
-                if token.is_none() {
-                    return Ok(found);
-                }
-            }
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_route_tables()
+                .filters(filter("vpc-id", [vpc]))
+                .set_next_token(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page
+                .route_tables
+                .unwrap_or_default()
+                .into_iter()
+                .map(route_table);
+            Ok((some.collect(), page.next_token))
         };
-        self.calls.paged(OPERATION, pages).await
+        self.calls.all_pages(OPERATION, read).await
     }
 
     async fn zone_kinds(&self) -> CloudResult<BTreeMap<String, String>> {
@@ -105,30 +90,23 @@ impl NetworkApi for SdkNetwork {
             Groups::Ids(ids) => vec![filter("group-id", ids.iter().map(String::as_str))],
             Groups::In(vpc) => vec![filter("vpc-id", [*vpc])],
         };
-        let pages = async {
-            let mut found = Vec::new();
-            let mut token = None;
-            loop {
-                let send = self
-                    .client
-                    .describe_security_groups()
-                    .set_filters(Some(filters.clone()))
-                    .set_next_token(token)
-                    .send();
-                let page = self.calls.page(OPERATION, send).await?;
-                found.extend(
-                    page.security_groups
-                        .unwrap_or_default()
-                        .into_iter()
-                        .map(group),
-                );
-                token = page.next_token.filter(|token| !token.is_empty());
-                if token.is_none() {
-                    return Ok(found);
-                }
-            }
+        let filters = &filters;
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_security_groups()
+                .set_filters(Some(filters.clone()))
+                .set_next_token(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page
+                .security_groups
+                .unwrap_or_default()
+                .into_iter()
+                .map(group);
+            Ok((some.collect(), page.next_token))
         };
-        self.calls.paged(OPERATION, pages).await
+        self.calls.all_pages(OPERATION, read).await
     }
 
     async fn create_security_group(&self, new: &NewSecurityGroup) -> CloudResult<String> {
@@ -208,7 +186,8 @@ impl NetworkApi for SdkNetwork {
     }
 }
 
-fn filter<'a>(name: &str, values: impl IntoIterator<Item = &'a str>) -> sdk::Filter {
+/// A filter on one name.
+pub(super) fn filter<'a>(name: &str, values: impl IntoIterator<Item = &'a str>) -> sdk::Filter {
     let values = values.into_iter().map(str::to_owned).collect();
     sdk::Filter::builder()
         .name(name)
@@ -216,7 +195,8 @@ fn filter<'a>(name: &str, values: impl IntoIterator<Item = &'a str>) -> sdk::Fil
         .build()
 }
 
-fn tag_list(tags: &Tags) -> Vec<sdk::Tag> {
+/// Tags as EC2 takes them.
+pub(super) fn tag_list(tags: &Tags) -> Vec<sdk::Tag> {
     tags.iter()
         .map(|(key, value)| sdk::Tag::builder().key(key).value(value).build())
         .collect()

@@ -2,17 +2,15 @@
 
 use async_trait::async_trait;
 use aws_sdk_ec2::{Client, types as sdk};
-use ccm_core::cloud::{CloudError, CloudResult};
+use ccm_core::cloud::CloudResult;
 use ipnet::IpNet;
 
 use super::{
     ApiCalls,
     routes::{NextHop, RoutesApi, Table, TableRoute, Tables, Target},
+    sdk_network::filter,
 };
 use crate::instances::InstanceId;
-
-/// Pages before an answer counts as broken: more than any account has route tables.
-const MAX_PAGES: usize = 1000;
 
 /// See [`RoutesApi`].
 #[derive(Clone, Debug)]
@@ -36,30 +34,20 @@ impl RoutesApi for SdkRoutes {
             Tables::Id(id) => filter("route-table-id", [id]),
             Tables::Tagged(keys) => filter("tag-key", keys.iter().map(String::as_str)),
         };
-        let pages = async {
-            let mut found = Vec::new();
-            let mut token = None;
-            for _ in 0..MAX_PAGES {
-                let send = self
-                    .client
-                    .describe_route_tables()
-                    .filters(filter.clone())
-                    .set_next_token(token)
-                    .send();
-                let page = self.calls.page(OPERATION, send).await?;
-                let tables = page.route_tables.unwrap_or_default();
-                found.extend(tables.into_iter().map(table));
-                token = page.next_token.filter(|token| !token.is_empty());
-                if token.is_none() {
-                    return Ok(found);
-                }
-            }
-            Err(CloudError::transient(format!(
-                "{OPERATION} did not come to an end after {MAX_PAGES} pages"
-            )))
+        let filter = &filter;
+        let read = |token| async move {
+            let send = self
+                .client
+                .describe_route_tables()
+                .filters(filter.clone())
+                .set_next_token(token)
+                .send();
+            let page = self.calls.page(OPERATION, send).await?;
+            let some = page.route_tables.unwrap_or_default().into_iter().map(table);
+            Ok((some.collect(), page.next_token))
         };
         self.calls
-            .paged(OPERATION, pages)
+            .all_pages(OPERATION, read)
             .await
             .map_err(|e| e.map_message(|text| format!("error listing AWS route tables: {text:?}")))
     }
@@ -124,14 +112,6 @@ impl RoutesApi for SdkRoutes {
         }
         Ok(())
     }
-}
-
-fn filter<'a>(name: &str, values: impl IntoIterator<Item = &'a str>) -> sdk::Filter {
-    let values = values.into_iter().map(str::to_owned).collect();
-    sdk::Filter::builder()
-        .name(name)
-        .set_values(Some(values))
-        .build()
 }
 
 /// The two parameters of a destination, one of which is given.

@@ -1,10 +1,10 @@
 //! [`TaggingApi`] over the SDK.
 
 use async_trait::async_trait;
-use aws_sdk_ec2::{Client, types as sdk};
+use aws_sdk_ec2::Client;
 use ccm_core::cloud::CloudResult;
 
-use super::{ApiCalls, tagging::TaggingApi};
+use super::{ApiCalls, sdk_network::tag_list, tagging::TaggingApi};
 use crate::{instances::InstanceId, tags::Tags};
 
 /// See [`TaggingApi`].
@@ -28,7 +28,7 @@ impl TaggingApi for SdkTagging {
             .client
             .create_tags()
             .set_resources(Some(resources(ids)))
-            .set_tags(Some(list(tags)))
+            .set_tags(Some(tag_list(tags)))
             .send();
         self.calls.call("CreateTags", send).await.map(drop)
     }
@@ -38,7 +38,7 @@ impl TaggingApi for SdkTagging {
             .client
             .delete_tags()
             .set_resources(Some(resources(ids)))
-            .set_tags(Some(list(tags)))
+            .set_tags(Some(tag_list(tags)))
             .send();
         self.calls.call("DeleteTags", send).await.map(drop)
     }
@@ -46,10 +46,4 @@ impl TaggingApi for SdkTagging {
 
 fn resources(ids: &[InstanceId]) -> Vec<String> {
     ids.iter().map(|id| id.as_str().to_owned()).collect()
-}
-
-fn list(tags: &Tags) -> Vec<sdk::Tag> {
-    tags.iter()
-        .map(|(key, value)| sdk::Tag::builder().key(key).value(value).build())
-        .collect()
 }
