@@ -256,10 +256,16 @@ fn start_with(client: kube::Client, cloud: &Fake, flags: &[&str]) -> Running {
     let fixed = ["--cloud-provider=fake", "--secure-port=0"];
     // The last one wins, so that a test can choose another provider.
     let settings = Settings::parse(fixed.iter().chain(flags).copied()).unwrap();
+    let clouds = Registry::new(vec![cloud.factory()]).unwrap();
+    run(settings, clouds, client)
+}
+
+/// A manager with these settings and clouds, at work.
+fn run(settings: Settings, clouds: Registry, client: kube::Client) -> Running {
     let registry = prometheus::Registry::new();
     let manager = Manager::new(
         settings,
-        Registry::new(vec![cloud.factory()]).unwrap(),
+        clouds,
         Env::default(),
         Clock::anchored("2026-01-01T00:00:00Z".parse().unwrap()),
         Random::seeded(1),

@@ -82,24 +82,8 @@ fn start_painter(painter: &Painter, flags: &[&str]) -> Running {
         "--leader-elect=false",
     ];
     let low = LowArgs::read_for(fixed.iter().chain(flags).copied(), &clouds);
-    let registry = prometheus::Registry::new();
-    let manager = Manager::new(
-        Settings::from_args(&low).unwrap(),
-        clouds,
-        Env::default(),
-        Clock::anchored("2026-01-01T00:00:00Z".parse().unwrap()),
-        Random::seeded(1),
-    )
-    .with_client(Api::default().client())
-    .with_registry(registry.clone());
-    let (health, shutdown) = (manager.health(), CancellationToken::new());
-    let task = tokio::spawn(manager.run(shutdown.clone()));
-    Running {
-        health,
-        registry,
-        shutdown,
-        task,
-    }
+    let settings = Settings::from_args(&low).unwrap();
+    run(settings, clouds, Api::default().client())
 }
 
 #[tokio::test(start_paused = true)]

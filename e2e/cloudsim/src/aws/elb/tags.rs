@@ -1,19 +1,14 @@
 //! Tags.
 
-use super::super::elbv2::{read_tags, too_many_tags};
-use super::super::model::Tags;
+use super::super::elbv2::put_tags;
+pub(super) use super::super::elbv2::read_tags as read;
 use super::super::query::{Params, Xml};
-use super::super::state::{MAX_TAGS, State};
+use super::super::state::State;
 use super::{need, not_found, validation};
 use crate::control::CloudError;
 
 /// Names in one DescribeTags call.
 const MAX_NAMES: usize = 20;
-
-/// `Tags.member.N`.
-pub(super) fn read(params: &Params) -> Result<Tags, CloudError> {
-    read_tags(params)
-}
 
 /// The one load balancer to be tagged: the list is one in the request's form only.
 fn one(params: &Params) -> Result<String, CloudError> {
@@ -29,16 +24,7 @@ pub(crate) fn add(state: &mut State, params: &Params, _: &mut Xml) -> Result<(),
     let name = one(params)?;
     need(params, "Tags.member.1.Key")?;
     let tags = read(params)?;
-    let present = &mut state.classic(&name)?.tags;
-    let added = tags
-        .keys()
-        .filter(|key| !present.contains_key(*key))
-        .count();
-    if present.len() + added > MAX_TAGS {
-        return Err(too_many_tags());
-    }
-    present.extend(tags);
-    Ok(())
+    put_tags(&mut state.classic(&name)?.tags, tags)
 }
 
 /// RemoveTags. A key that is not there is passed over.

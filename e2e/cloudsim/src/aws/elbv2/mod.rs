@@ -9,7 +9,7 @@ mod target_groups;
 mod targets;
 
 pub(crate) use load_balancers::check_groups;
-pub(crate) use tags::{read as read_tags, too_many as too_many_tags};
+pub(crate) use tags::{put as put_tags, read as read_tags};
 
 use super::Handler;
 use super::model::{LoadBalancer, TargetGroup};

@@ -28,8 +28,21 @@ pub(crate) fn read(params: &Params) -> Result<Tags, CloudError> {
     Ok(tags)
 }
 
+/// Adds tags to those of a resource, or overwrites them: all or none.
+pub(crate) fn put(present: &mut Tags, tags: Tags) -> Result<(), CloudError> {
+    let added = tags
+        .keys()
+        .filter(|key| !present.contains_key(*key))
+        .count();
+    if present.len() + added > MAX_TAGS {
+        return Err(too_many());
+    }
+    present.extend(tags);
+    Ok(())
+}
+
 /// The limit of tags on one resource is reached.
-pub(crate) fn too_many() -> CloudError {
+fn too_many() -> CloudError {
     CloudError::new(
         "TooManyTags",
         format!("The maximum number of tags is {MAX_TAGS}"),
@@ -75,16 +88,7 @@ pub(crate) fn add(state: &mut State, params: &Params, _: &mut Xml) -> Result<(),
     let arn = one(params)?;
     params.need("Tags.member.1.Key")?;
     let tags = read(params)?;
-    let present = state.elb_tags(&arn)?;
-    let added = tags
-        .keys()
-        .filter(|key| !present.contains_key(*key))
-        .count();
-    if present.len() + added > MAX_TAGS {
-        return Err(too_many());
-    }
-    present.extend(tags);
-    Ok(())
+    put(state.elb_tags(&arn)?, tags)
 }
 
 /// RemoveTags.

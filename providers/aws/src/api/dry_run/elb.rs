@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::cloud::{CloudResult, KNOWN_AFTER_APPLY, RecordedWrite, Recorder};
 
-use super::seen::{difference, map_difference, remember, some};
+use super::seen::{difference, map_difference, remember, some, tag_lines};
 use crate::{
     api::{
         elb::{
@@ -208,11 +208,7 @@ impl ElbApi for RecordedElb {
                     .map(|id| format!("security group: {id}")),
             )
             .chain(new.listeners.iter().map(listener_line))
-            .chain(
-                new.tags
-                    .iter()
-                    .map(|(key, value)| format!("tag {key}: {value}")),
-            );
+            .chain(tag_lines(&new.tags));
         self.record("CreateLoadBalancer", &new.name, lines);
         let host = made.dns_name.clone();
         self.seen().planned.insert(new.name.clone(), made);

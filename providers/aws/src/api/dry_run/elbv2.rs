@@ -10,7 +10,7 @@ use ccm_core::cloud::{CloudResult, KNOWN_AFTER_APPLY, RecordedWrite, Recorder};
 
 use super::seen::{
     Seen, difference, health_text, label, listener_difference, listener_text, map_difference,
-    remember, some,
+    remember, some, tag_lines,
 };
 use crate::{
     api::elbv2::{
@@ -100,11 +100,6 @@ fn new_target_group(new: &NewTargetGroup) -> TargetGroup {
         health: new.health.clone(),
         load_balancers: BTreeSet::new(),
     }
-}
-
-fn tag_lines(tags: &Tags) -> impl Iterator<Item = String> {
-    tags.iter()
-        .map(|(key, value)| format!("tag {key}: {value}"))
 }
 
 fn joined(ids: &BTreeSet<String>) -> String {

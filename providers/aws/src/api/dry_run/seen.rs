@@ -87,6 +87,12 @@ pub(super) fn map_difference(
     after.iter().filter_map(line).collect()
 }
 
+/// The tags of something new, a line each.
+pub(super) fn tag_lines(tags: &Tags) -> impl Iterator<Item = String> {
+    tags.iter()
+        .map(|(key, value)| format!("tag {key}: {value}"))
+}
+
 /// The differences of two listeners.
 pub(super) fn listener_difference(
     before: Option<&ListenerSpec>,
